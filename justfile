@@ -56,6 +56,14 @@ checkers:
 contend seconds="60":
     scripts/contend.sh {{seconds}}
 
+# The same for items in transactions.
+contend-transactions seconds="60":
+    scripts/contend.sh transactions {{seconds}}
+
+# The same for semaphores, queues, elections, occurrences, several locks at once, and jobs under `leasehold run`.
+contend-coordination seconds="60":
+    scripts/contend.sh coordination {{seconds}}
+
 # Runs the conformance suite and the races on DynamoDB Local.
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local
@@ -74,9 +82,13 @@ _state-machines:
 _stack *arguments:
     scripts/ministack.sh {{arguments}}
 
-# Tests the CDK construct, compares it with the SAM template, and deploys it to a local AWS.
+# Tests the CDK construct, and deploys it to a local AWS.
 cdk:
     scripts/cdk.sh
+
+# Plans the Terraform module with a mock of the provider, and compares the plan with the template. Skips aloud where Terraform is missing.
+terraform:
+    scripts/terraform.sh
 
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:

@@ -11,6 +11,12 @@
 # paused for longer than a lease; the wall clocks step by up to an hour (with Debian's faketime).
 # scripts/nemesis/checker.py lists the violations of a history.
 #
+#   scripts/contend.sh transactions [SECONDS [OPTION…]]    items in transactions
+#   scripts/contend.sh coordination [SECONDS [OPTION…]]    semaphores, queues, elections, occurrences, several locks, jobs
+#
+# These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
+# the other; transactions_checker.py and coordination_checker.py know the history alone.
+#
 # Needs: cargo build; clients/python/test.sh and clients/typescript/test.sh once (their environments are used).
 set -euo pipefail
 
@@ -18,6 +24,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 export LEASEHOLD=${LEASEHOLD:-$target/debug/leasehold}
 export CONTEND_RUST=${CONTEND_RUST:-$target/debug/examples/contender}
+export CONTEND_RUST_AGENT=${CONTEND_RUST_AGENT:-$target/debug/examples/agent}
 export CONTEND_PYTHON=${CONTEND_PYTHON:-$target/python-client/venv/bin/python}
 export PYTHONDONTWRITEBYTECODE=1
 
@@ -26,11 +33,15 @@ missing() {
     exit 2
 }
 [[ -x $LEASEHOLD ]] || missing "$LEASEHOLD" 'build it with cargo build'
-[[ -x $CONTEND_RUST ]] || (cd "$root" && cargo build --quiet --package leasehold-client --example contender)
+[[ -x $CONTEND_RUST && -x $CONTEND_RUST_AGENT ]] ||
+    (cd "$root" && cargo build --quiet --package leasehold-client --example contender --example agent)
 [[ -x $CONTEND_PYTHON ]] || missing "$CONTEND_PYTHON" 'run clients/python/test.sh'
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 
 python3 -m unittest discover -q -s "$root/scripts/nemesis"
+if [[ ${1:-} == transactions || ${1:-} == coordination ]]; then
+    exec python3 "$root/scripts/nemesis/$1_nemesis.py" "${@:2}"
+fi
 options=()
 if [[ -n ${LEASEHOLD_TEST_DYNAMODB_ENDPOINT:-} ]]; then
     export AWS_ACCESS_KEY_ID=${AWS_ACCESS_KEY_ID:-contend} AWS_SECRET_ACCESS_KEY=${AWS_SECRET_ACCESS_KEY:-contend}

@@ -349,7 +349,7 @@ stream() {
 }
 
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
-# $child and $clean_up are the state machines. scripts/compare_stacks.py has the whole list of their calls.
+# $child and $clean_up are the state machines. scripts/check_template.py has the whole list of their calls.
 state_machines_roles() {
     local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
     locks=$(output leasehold TableArn)
@@ -498,8 +498,7 @@ main() {
     say "the templates are sound"
     cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
-    python3 scripts/compare_stacks.py sam
-    python3 scripts/compare_stacks.py terraform
+    python3 scripts/check_template.py
     [[ $build == no ]] || sam_build
     start_ministack AUTH=true
     aws s3 mb "s3://$BUCKET" >/dev/null

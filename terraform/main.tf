@@ -1,5 +1,5 @@
-# Leasehold: an HTTP API, a function for each of its operations, one DynamoDB table, and state machines.
-# scripts/compare_stacks.py compares this module with template.yaml.
+# Leasehold: an HTTP API, a function for each of its operations, one DynamoDB table, and state machines. The module reads the
+# functions, routes, events and alarms out of template.yaml; a test compares its plan with that template.
 
 data "aws_partition" "current" {}
 data "aws_region" "current" {}
@@ -7,76 +7,49 @@ data "aws_caller_identity" "current" {}
 
 locals {
   partition = data.aws_partition.current.partition
-  region    = data.aws_region.current.region
+  region    = data.aws_region.current.id
   account   = data.aws_caller_identity.current.account_id
 
-  # The functions, and their actions on the table.
-  all_functions = {
-    Acquire    = { handler = "acquire", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    AcquireAll = { handler = "acquire-all", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Heartbeat  = { handler = "heartbeat", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Release    = { handler = "release", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Break      = { handler = "break", timeout = 6, actions = ["dynamodb:UpdateItem"] }
-    Get        = { handler = "get", timeout = 6, actions = ["dynamodb:GetItem"] }
-    List       = { handler = "list", timeout = 29, actions = ["dynamodb:Scan", "dynamodb:Query"] }
-    Health     = { handler = "health", timeout = 6, actions = ["dynamodb:GetItem"] }
-    Watch      = { handler = "watch", timeout = 29, actions = ["dynamodb:GetItem"] }
-    Semaphore  = { handler = "semaphore", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
-    Invoke     = { handler = "invoke", timeout = 6, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
-    Cleanup    = { handler = "cleanup", timeout = 30, actions = ["dynamodb:UpdateItem", "dynamodb:GetItem"] }
+  # Without CloudFormation's tags, `!Ref Api` is the text "Api", and `!If [A, B, C]` a list.
+  template = yamldecode(replace(file("${path.module}/../template.yaml"), "/!\\w+ ?/", ""))
+  # The template's conditions. Those that are missing here are about what the module does not have.
+  conditions = {
+    Always       = true
+    EachFunction = var.functions == "each"
+    HasWatches   = var.watch_concurrency > 0
+    WakesWaiters = var.wake_waiters
+  }
+  resources = {
+    for name, resource in local.template.Resources : name => resource
+    if lookup(local.conditions, try(resource.Condition, "Always"), false)
+  }
+  # The template's parameters, and the names that CloudFormation would know.
+  parameters = {
+    "AWS::StackName"    = var.name
+    PartitionKeyName    = var.partition_key_name
+    SortKeyName         = var.sort_key_name
+    RetentionSeconds    = tostring(var.retention_seconds)
+    ClockSkewMs         = tostring(var.clock_skew_ms)
+    TakeoverClockCheck  = tostring(var.takeover_clock_check)
+    LogLevel            = var.log_level
+    KeyScopes           = var.key_scopes
+    OwnerBinding        = tostring(var.owner_binding)
+    JwtClaim            = var.jwt_claim
+    OperationMetrics    = tostring(var.operation_metrics)
+    LostLocksAlarmCount = tostring(var.lost_locks_alarm_count)
   }
 
-  # One function for the operations of a holder serves these as well.
-  served_by_acquire = var.functions == "one" ? ["Heartbeat", "Release"] : []
-  left_out          = var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])
-  functions         = { for name, function in local.all_functions : name => function if !contains(local.left_out, name) }
-  routes = {
-    for route, name in local.all_routes : route => contains(local.served_by_acquire, name) ? "Acquire" : name
-    if name != "Watch" || var.watch_concurrency > 0
+  functions = {
+    for name, resource in local.resources : trimsuffix(name, "Function") => resource.Properties
+    if resource.Type == "AWS::Serverless::Function"
   }
-
-  # The routes, and the functions that answer them.
-  all_routes = {
-    "ANY /v1/acquire"     = "Acquire"
-    "ANY /v1/acquire-all" = "AcquireAll"
-    "ANY /v1/heartbeat"   = "Heartbeat"
-    "ANY /v1/release"     = "Release"
-    "ANY /v1/break"       = "Break"
-    "ANY /v1/lock"        = "Get"
-    "ANY /v1/locks"       = "List"
-    "ANY /v1/health"      = "Health"
-    "ANY /v1/watch"       = "Watch"
-    "$default"            = "Health"
-
-    "ANY /v1/semaphore"           = "Semaphore"
-    "ANY /v1/semaphore/acquire"   = "Semaphore"
-    "ANY /v1/semaphore/heartbeat" = "Semaphore"
-    "ANY /v1/semaphore/release"   = "Semaphore"
-    "ANY /v1/semaphore/enqueue"   = "Semaphore"
-    "ANY /v1/semaphore/break"     = "Semaphore"
-    "ANY /v1/semaphore/capacity"  = "Semaphore"
+  # A route's target names the integration of the function that answers it, or two: the second one where one function
+  # serves acquire, heartbeat and release.
+  integrations = {
+    for resource in values(local.resources) : resource.Properties.RouteKey => flatten(regexall("(\\w+)Integration", jsonencode(resource.Properties.Target)))
+    if resource.Type == "AWS::ApiGatewayV2::Route"
   }
-
-  environment = {
-    LEASEHOLD_TABLE_NAME           = local.table_name
-    LEASEHOLD_PARTITION_KEY        = var.partition_key_name
-    LEASEHOLD_SORT_KEY             = var.sort_key_name
-    LEASEHOLD_RETENTION_SECONDS    = tostring(var.retention_seconds)
-    LEASEHOLD_CLOCK_SKEW_MS        = tostring(var.clock_skew_ms)
-    LEASEHOLD_TAKEOVER_CLOCK_CHECK = tostring(var.takeover_clock_check)
-    LEASEHOLD_LOG                  = var.log_level
-    LEASEHOLD_KEY_SCOPES           = var.key_scopes
-    LEASEHOLD_OWNER_BINDING        = tostring(var.owner_binding)
-    LEASEHOLD_JWT_CLAIM            = var.jwt_claim
-    LEASEHOLD_METRICS              = tostring(var.operation_metrics)
-    LEASEHOLD_STACK                = var.name
-  }
-
-  # These functions make the lease ids of executions as well.
-  execution_environment = {
-    LEASEHOLD_EXECUTION_SECRET = random_password.execution.result
-  }
-  execution_functions = ["Semaphore", "Invoke", "Cleanup"]
+  routes = { for route, names in local.integrations : route => var.functions == "each" ? names[0] : reverse(names)[0] }
 
   table_name = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].name : var.existing_table_name
   table_arn  = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
@@ -94,13 +67,8 @@ resource "aws_dynamodb_table" "locks" {
   stream_enabled              = var.wake_waiters
   stream_view_type            = var.wake_waiters ? "NEW_IMAGE" : null
 
-  attribute {
-    name = var.partition_key_name
-    type = "S"
-  }
-
   dynamic "attribute" {
-    for_each = var.sort_key_name == "" ? [] : [var.sort_key_name]
+    for_each = compact([var.partition_key_name, var.sort_key_name])
     content {
       name = attribute.value
       type = "S"
@@ -124,55 +92,77 @@ resource "aws_dynamodb_table" "locks" {
 
 # ---- The functions ------------------------------------------------------------------------------------------------
 
-resource "random_password" "execution" {
-  length  = 48
-  special = false
+# The secret in the lease ids of executions.
+data "aws_secretsmanager_random_password" "execution" {
+  password_length     = 48
+  exclude_punctuation = true
 }
 
-# All functions share one binary, which knows them by their handlers.
-data "archive_file" "functions" {
-  type        = "zip"
-  source_file = "${var.code_directory}/leasehold-locks/bootstrap"
-  output_path = "${path.root}/.terraform/leasehold/leasehold-locks.zip"
+resource "aws_secretsmanager_secret" "execution" {
+  name_prefix             = "${var.name}-"
+  description             = "Makes the lease ids of Step Functions executions"
+  recovery_window_in_days = 0
 }
 
-resource "aws_iam_role" "function" {
-  for_each    = local.functions
-  name_prefix = "${substr(var.name, 0, 24)}-${lower(each.key)}-"
+resource "aws_secretsmanager_secret_version" "execution" {
+  secret_id     = aws_secretsmanager_secret.execution.id
+  secret_string = data.aws_secretsmanager_random_password.execution.random_password
+
+  lifecycle {
+    ignore_changes = [secret_string]
+  }
+}
+
+locals {
+  # All functions share one binary, which knows them by their handlers.
+  code = "${var.code_directory}/leasehold-locks/bootstrap.zip"
+  environment = {
+    for name, reference in local.template.Globals.Function.Environment.Variables : name => local.parameters[reference]
+    if can(local.parameters[reference])
+  }
+  execution_environment = { LEASEHOLD_EXECUTION_SECRET = aws_secretsmanager_secret_version.execution.secret_string }
+}
+
+resource "aws_iam_role" "role" {
+  for_each    = merge({ for name in keys(local.functions) : name => "lambda" }, local.services)
+  name_prefix = "${substr(var.name, 0, 16)}-${lower(each.key)}-"
   assume_role_policy = jsonencode({
     Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "lambda.amazonaws.com" }, Action = "sts:AssumeRole" }]
+    Statement = [{ Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" }]
   })
 }
 
 resource "aws_iam_role_policy_attachment" "function_log" {
   for_each   = local.functions
-  role       = aws_iam_role.function[each.key].name
+  role       = aws_iam_role.role[each.key].name
   policy_arn = "arn:${local.partition}:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
 }
 
 resource "aws_iam_role_policy" "function_table" {
   for_each = local.functions
   name     = "table"
-  role     = aws_iam_role.function[each.key].id
+  role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Action = each.value.actions, Resource = local.table_arn }]
+    Version = "2012-10-17"
+    Statement = [
+      for statement in local.resources["${each.key}FunctionRole"].Properties.Policies[0].PolicyDocument.Statement :
+      { Effect = statement.Effect, Action = statement.Action, Resource = local.table_arn }
+    ]
   })
 }
 
 resource "aws_lambda_function" "function" {
   for_each                       = local.functions
   function_name                  = "${var.name}-${lower(each.key)}"
-  role                           = aws_iam_role.function[each.key].arn
-  runtime                        = "provided.al2023"
-  handler                        = each.value.handler
+  role                           = aws_iam_role.role[each.key].arn
+  runtime                        = local.template.Globals.Function.Runtime
+  handler                        = each.value.Handler
   architectures                  = [var.architecture]
   memory_size                    = var.memory_mb
-  timeout                        = each.value.timeout
-  filename                       = data.archive_file.functions.output_path
-  source_code_hash               = data.archive_file.functions.output_base64sha256
-  reserved_concurrent_executions = each.key == "Watch" ? var.watch_concurrency : var.reserved_concurrency
+  timeout                        = try(each.value.Timeout, local.template.Globals.Function.Timeout)
+  filename                       = local.code
+  source_code_hash               = fileexists(local.code) ? filebase64sha256(local.code) : null
+  reserved_concurrent_executions = can(each.value.ReservedConcurrentExecutions) ? var.watch_concurrency : var.reserved_concurrency
 
   logging_config {
     log_group        = aws_cloudwatch_log_group.functions.name
@@ -181,7 +171,11 @@ resource "aws_lambda_function" "function" {
   }
 
   environment {
-    variables = merge(local.environment, contains(local.execution_functions, each.key) ? local.execution_environment : {})
+    variables = merge(
+      local.environment,
+      { LEASEHOLD_TABLE_NAME = local.table_name },
+      can(each.value.Environment.Variables.LEASEHOLD_EXECUTION_SECRET) ? local.execution_environment : {},
+    )
   }
 
   depends_on = [aws_iam_role_policy.function_table, aws_iam_role_policy_attachment.function_log]
@@ -207,18 +201,7 @@ resource "aws_apigatewayv2_stage" "default" {
 
   access_log_settings {
     destination_arn = aws_cloudwatch_log_group.access.arn
-    # Neither bodies nor queries: those hold keys, payloads and lease ids.
-    format = jsonencode({
-      requestId = "$context.requestId"
-      time      = "$context.requestTime"
-      route     = "$context.routeKey"
-      status    = "$context.status"
-      latencyMs = "$context.responseLatency"
-      sourceIp  = "$context.identity.sourceIp"
-      caller    = "$context.identity.userArn"
-      subject   = "$context.authorizer.claims.sub"
-      error     = "$context.error.message"
-    })
+    format          = local.resources.Stage.Properties.AccessLogSettings.Format
   }
 }
 
@@ -257,7 +240,7 @@ resource "aws_lambda_permission" "route" {
   action        = "lambda:InvokeFunction"
   function_name = aws_lambda_function.function[each.value].function_name
   principal     = "apigateway.amazonaws.com"
-  source_arn    = each.key == "$default" ? "${aws_apigatewayv2_api.api.execution_arn}/*/$default" : "${aws_apigatewayv2_api.api.execution_arn}/*/*${trimprefix(each.key, "ANY ")}"
+  source_arn    = "${aws_apigatewayv2_api.api.execution_arn}/*/${replace(each.key, "ANY ", "*")}"
 }
 
 # Callers need lambda:InvokeFunctionUrl and lambda:InvokeFunction on the function.
@@ -270,34 +253,52 @@ resource "aws_lambda_function_url" "acquire" {
 # ---- State machines -----------------------------------------------------------------------------------------------
 
 locals {
-  runnable_arn = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
-  child_arn    = "arn:${local.partition}:states:${local.region}:${local.account}:execution:${var.runnable_state_machines}:leasehold-*"
-  states_trust = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "states.amazonaws.com" }, Action = "sts:AssumeRole" }]
-  })
-}
-
-resource "aws_iam_role" "cleanup_machine" {
-  name_prefix        = "${substr(var.name, 0, 20)}-cleanup-sfn-"
-  assume_role_policy = local.states_trust
-}
-
-resource "aws_iam_role_policy" "cleanup_machine" {
-  name = "clean-up"
-  role = aws_iam_role.cleanup_machine.id
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      { Effect = "Allow", Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Cleanup"].arn },
-      { Effect = "Allow", Action = ["states:StopExecution"], Resource = local.child_arn },
+  states_arn = "arn:${local.partition}:states:${local.region}:${local.account}"
+  child_arn  = "${local.states_arn}:execution:${var.runnable_state_machines}:leasehold-*"
+  # The roles of what is no function: the service that takes them, and what they allow.
+  services = merge(
+    { RunUnderLock = "states", CleanupStateMachine = "states", CleanupRule = "events" },
+    var.wake_waiters ? { Waker = "states", WakerPipes = "pipes" } : {},
+  )
+  statements = {
+    RunUnderLock = [
+      { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Invoke"].arn },
+      { Action = ["states:StartExecution", "states:DescribeStateMachine"], Resource = "${local.states_arn}:stateMachine:${var.runnable_state_machines}" },
+      { Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn },
+      { Action = ["states:DescribeExecution", "states:StopExecution"], Resource = local.child_arn },
     ]
+    CleanupStateMachine = [
+      { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Cleanup"].arn },
+      { Action = ["states:StopExecution"], Resource = local.child_arn },
+    ]
+    CleanupRule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
+    Waker = [
+      { Action = ["dynamodb:GetItem"], Resource = local.table_arn },
+      { Action = ["dynamodb:Query", "dynamodb:DeleteItem"], Resource = one(aws_dynamodb_table.waiters[*].arn) },
+      # Whoever may write tokens into the table of the waiters has them answered.
+      { Action = ["states:SendTaskSuccess"], Resource = "${local.states_arn}:stateMachine:*" },
+    ]
+    WakerPipes = [
+      { Action = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], Resource = values(local.pipes) },
+      { Action = ["dynamodb:ListStreams"], Resource = "*" },
+      { Action = ["states:StartExecution"], Resource = one(aws_sfn_state_machine.waker[*].arn) },
+    ]
+  }
+}
+
+resource "aws_iam_role_policy" "machine" {
+  for_each = local.services
+  name     = each.key
+  role     = aws_iam_role.role[each.key].id
+  policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [for statement in local.statements[each.key] : merge({ Effect = "Allow" }, statement)]
   })
 }
 
 resource "aws_sfn_state_machine" "cleanup" {
   name     = "${substr(var.name, 0, 60)}-cleanup"
-  role_arn = aws_iam_role.cleanup_machine.arn
+  role_arn = aws_iam_role.role["CleanupStateMachine"].arn
   definition = templatefile("${path.module}/../statemachines/cleanup.asl.json", {
     CleanupFunctionArn = aws_lambda_function.function["Cleanup"].arn
     LateRequestSeconds = var.late_request_seconds
@@ -305,28 +306,9 @@ resource "aws_sfn_state_machine" "cleanup" {
   })
 }
 
-resource "aws_iam_role" "run_under_lock" {
-  name_prefix        = "${substr(var.name, 0, 20)}-run-sfn-"
-  assume_role_policy = local.states_trust
-}
-
-resource "aws_iam_role_policy" "run_under_lock" {
-  name = "run-under-lock"
-  role = aws_iam_role.run_under_lock.id
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      { Effect = "Allow", Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Invoke"].arn },
-      { Effect = "Allow", Action = ["states:StartExecution", "states:DescribeStateMachine"], Resource = local.runnable_arn },
-      { Effect = "Allow", Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn },
-      { Effect = "Allow", Action = ["states:DescribeExecution", "states:StopExecution"], Resource = local.child_arn },
-    ]
-  })
-}
-
 resource "aws_sfn_state_machine" "run_under_lock" {
   name     = "${substr(var.name, 0, 60)}-run-under-lock"
-  role_arn = aws_iam_role.run_under_lock.arn
+  role_arn = aws_iam_role.role["RunUnderLock"].arn
   definition = templatefile("${path.module}/../statemachines/run-under-lock.asl.json", {
     InvokeFunctionArn      = aws_lambda_function.function["Invoke"].arn
     CleanupStateMachineArn = aws_sfn_state_machine.cleanup.arn
@@ -336,35 +318,12 @@ resource "aws_sfn_state_machine" "run_under_lock" {
 
 resource "aws_cloudwatch_event_rule" "cleanup" {
   name        = "${substr(var.name, 0, 56)}-cleanup"
-  description = "Executions of run-under-lock that ended without releasing their lock"
-  event_pattern = jsonencode({
-    source        = ["aws.states"]
-    "detail-type" = ["Step Functions Execution Status Change"]
-    detail = {
+  description = local.resources.CleanupRule.Properties.Description
+  event_pattern = jsonencode(merge(local.resources.CleanupRule.Properties.EventPattern, {
+    detail = merge(local.resources.CleanupRule.Properties.EventPattern.detail, {
       stateMachineArn = [aws_sfn_state_machine.run_under_lock.arn]
-      "$or" = [
-        { status = ["ABORTED", "TIMED_OUT"] },
-        { status = ["FAILED"], error = [null, { exists = false }, { prefix = "States." }, "ChildNotStopped", "LockNotReleased"] },
-      ]
-    }
-  })
-}
-
-resource "aws_iam_role" "cleanup_rule" {
-  name_prefix = "${substr(var.name, 0, 20)}-rule-"
-  assume_role_policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "events.amazonaws.com" }, Action = "sts:AssumeRole" }]
-  })
-}
-
-resource "aws_iam_role_policy" "cleanup_rule" {
-  name = "start-the-clean-up"
-  role = aws_iam_role.cleanup_rule.id
-  policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
-  })
+    })
+  }))
 }
 
 resource "aws_sqs_queue" "cleanup_dead_letters" {
@@ -390,7 +349,7 @@ resource "aws_sqs_queue_policy" "cleanup_dead_letters" {
 resource "aws_cloudwatch_event_target" "cleanup" {
   rule     = aws_cloudwatch_event_rule.cleanup.name
   arn      = aws_sfn_state_machine.cleanup.arn
-  role_arn = aws_iam_role.cleanup_rule.arn
+  role_arn = aws_iam_role.role["CleanupRule"].arn
 
   retry_policy {
     maximum_event_age_in_seconds = 3600
@@ -406,19 +365,9 @@ resource "aws_cloudwatch_event_target" "cleanup" {
 # Executions that wait for a lock leave a token in a table of their own and sleep. Changes of both tables start the waker.
 
 locals {
-  # Rows that are gone or released, and semaphores with permits. A semaphore's heartbeats pass too, while it has some.
-  freed_patterns = [
-    "{\"eventName\": [\"REMOVE\"]}",
-    "{\"dynamodb\": {\"NewImage\": {\"isReleased\": {\"S\": [{\"exists\": true}]}}}}",
-    "{\"dynamodb\": {\"NewImage\": {\"leaseholdKind\": {\"S\": [\"semaphore\"]}, \"available\": {\"N\": [{\"anything-but\": {\"prefix\": \"-\"}}]}}}}",
-  ]
-  sleepers_patterns = ["{\"eventName\": [\"INSERT\", \"MODIFY\"]}"]
-  all_pipes = {
-    freed    = { source = local.table_stream_arn, patterns = local.freed_patterns }
-    sleepers = { source = one(aws_dynamodb_table.waiters[*].stream_arn), patterns = local.sleepers_patterns }
-  }
-  pipes            = { for name, pipe in local.all_pipes : name => pipe if var.wake_waiters }
   table_stream_arn = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].stream_arn : "${local.table_arn}/stream/${var.existing_table_stream_label}"
+  # The pipes, and their streams.
+  pipes = var.wake_waiters ? { Freed = local.table_stream_arn, Sleepers = aws_dynamodb_table.waiters[0].stream_arn } : {}
 }
 
 # Tokens of executions that sleep. Without the tokens a sleep ends by its time-out.
@@ -431,14 +380,12 @@ resource "aws_dynamodb_table" "waiters" {
   stream_enabled   = true
   stream_view_type = "KEYS_ONLY"
 
-  attribute {
-    name = "lock"
-    type = "S"
-  }
-
-  attribute {
-    name = "waiter"
-    type = "S"
+  dynamic "attribute" {
+    for_each = ["lock", "waiter"]
+    content {
+      name = attribute.value
+      type = "S"
+    }
   }
 
   ttl {
@@ -452,32 +399,11 @@ resource "aws_dynamodb_table" "waiters" {
   }
 }
 
-resource "aws_iam_role" "waker" {
-  count              = var.wake_waiters ? 1 : 0
-  name_prefix        = "${substr(var.name, 0, 20)}-waker-sfn-"
-  assume_role_policy = local.states_trust
-}
-
-resource "aws_iam_role_policy" "waker" {
-  count = var.wake_waiters ? 1 : 0
-  name  = "waker"
-  role  = aws_iam_role.waker[0].id
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      { Effect = "Allow", Action = ["dynamodb:GetItem"], Resource = local.table_arn },
-      { Effect = "Allow", Action = ["dynamodb:Query", "dynamodb:DeleteItem"], Resource = aws_dynamodb_table.waiters[0].arn },
-      # Whoever may write tokens into the table of the waiters has them answered.
-      { Effect = "Allow", Action = ["states:SendTaskSuccess"], Resource = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:*" },
-    ]
-  })
-}
-
 resource "aws_sfn_state_machine" "waker" {
   count    = var.wake_waiters ? 1 : 0
   name     = "${substr(var.name, 0, 60)}-waker"
   type     = "EXPRESS"
-  role_arn = aws_iam_role.waker[0].arn
+  role_arn = aws_iam_role.role["Waker"].arn
   definition = templatefile("${path.module}/../statemachines/waker.asl.json", {
     TableName        = local.table_name
     PartitionKeyName = var.partition_key_name
@@ -487,34 +413,11 @@ resource "aws_sfn_state_machine" "waker" {
   })
 }
 
-resource "aws_iam_role" "waker_pipes" {
-  count       = var.wake_waiters ? 1 : 0
-  name_prefix = "${substr(var.name, 0, 20)}-pipes-"
-  assume_role_policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "pipes.amazonaws.com" }, Action = "sts:AssumeRole" }]
-  })
-}
-
-resource "aws_iam_role_policy" "waker_pipes" {
-  count = var.wake_waiters ? 1 : 0
-  name  = "streams-to-the-waker"
-  role  = aws_iam_role.waker_pipes[0].id
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      { Effect = "Allow", Action = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], Resource = [for pipe in local.pipes : pipe.source] },
-      { Effect = "Allow", Action = ["dynamodb:ListStreams"], Resource = "*" },
-      { Effect = "Allow", Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.waker[0].arn },
-    ]
-  })
-}
-
 resource "aws_pipes_pipe" "pipe" {
   for_each = local.pipes
-  name     = "${substr(var.name, 0, 50)}-${each.key}"
-  role_arn = aws_iam_role.waker_pipes[0].arn
-  source   = each.value.source
+  name     = "${substr(var.name, 0, 50)}-${lower(each.key)}"
+  role_arn = aws_iam_role.role["WakerPipes"].arn
+  source   = each.value
   target   = aws_sfn_state_machine.waker[0].arn
 
   source_parameters {
@@ -527,24 +430,23 @@ resource "aws_pipes_pipe" "pipe" {
 
     filter_criteria {
       dynamic "filter" {
-        for_each = each.value.patterns
+        for_each = local.resources["${each.key}Pipe"].Properties.SourceParameters.FilterCriteria.Filters
         content {
-          pattern = filter.value
+          pattern = filter.value.Pattern
         }
       }
     }
   }
 
   target_parameters {
-    # Of a row nothing but its key.
-    input_template = "{\"eventSourceARN\": <$.eventSourceARN>, \"dynamodb\": {\"Keys\": <$.dynamodb.Keys>}}"
+    input_template = local.resources["${each.key}Pipe"].Properties.TargetParameters.InputTemplate
 
     step_function_state_machine_parameters {
       invocation_type = "FIRE_AND_FORGET"
     }
   }
 
-  depends_on = [aws_iam_role_policy.waker_pipes]
+  depends_on = [aws_iam_role_policy.machine]
 }
 
 # ---- Logs ---------------------------------------------------------------------------------------------------------
@@ -561,52 +463,44 @@ resource "aws_cloudwatch_log_group" "access" {
 
 # ---- Alarms -------------------------------------------------------------------------------------------------------
 
-locals {
-  alarms = {
-    server-errors = {
-      description = "The API answered with 5xx", namespace = "AWS/ApiGateway", metric = "5xx", threshold = 0
-      dimensions  = { ApiId = aws_apigatewayv2_api.api.id }
-    }
-    lost-locks = {
-      description = "Holders found at a heartbeat that they had lost their lock", namespace = "Leasehold", metric = "Lost", threshold = var.lost_locks_alarm_count
-      dimensions  = { stack = var.name, operation = "heartbeat" }
-    }
-    unavailable = {
-      description = "Heartbeats ended without an answer from DynamoDB", namespace = "Leasehold", metric = "Unavailable", threshold = 0
-      dimensions  = { stack = var.name, operation = "heartbeat" }
-    }
-    table-throttles = {
-      description = "DynamoDB refused writes to the table", namespace = "AWS/DynamoDB", metric = "WriteThrottleEvents", threshold = 0
-      dimensions  = { TableName = local.table_name }
-    }
-    clean-up-failed = {
-      description = "A clean-up after an execution failed", namespace = "AWS/States", metric = "ExecutionsFailed", threshold = 0
-      dimensions  = { StateMachineArn = aws_sfn_state_machine.cleanup.arn }
-    }
-    waker-failed = {
-      description = "The waker failed; executions sleep until their time-out, at most a lease", namespace = "AWS/States", metric = "ExecutionsFailed", threshold = 0
-      dimensions  = { StateMachineArn = one(aws_sfn_state_machine.waker[*].arn) }
-    }
-    clean-up-not-started = {
-      description = "No clean-up could be started for an execution that ended", namespace = "AWS/SQS", metric = "ApproximateNumberOfMessagesVisible", threshold = 0
-      dimensions  = { QueueName = aws_sqs_queue.cleanup_dead_letters.name }
-    }
+resource "aws_cloudwatch_log_metric_filter" "crashes" {
+  name           = "${var.name}-crashes"
+  log_group_name = aws_cloudwatch_log_group.functions.name
+  pattern        = local.resources.CrashFilter.Properties.FilterPattern
+
+  metric_transformation {
+    namespace     = "Leasehold/${var.name}"
+    name          = "Crashes"
+    value         = "1"
+    default_value = "0"
   }
 }
 
+locals {
+  # What the dimensions of alarms name.
+  physical = merge({ for name, function in aws_lambda_function.function : "${name}Function" => function.function_name }, {
+    "AWS::StackName"               = var.name
+    Api                            = aws_apigatewayv2_api.api.id
+    CleanupStateMachine            = aws_sfn_state_machine.cleanup.arn
+    Waker                          = one(aws_sfn_state_machine.waker[*].arn)
+    "CleanupDeadLetters.QueueName" = aws_sqs_queue.cleanup_dead_letters.name
+  })
+}
+
 resource "aws_cloudwatch_metric_alarm" "alarm" {
-  for_each            = { for name, alarm in local.alarms : name => alarm if name != "waker-failed" || var.wake_waiters }
-  alarm_name          = "${var.name}-${each.key}"
-  alarm_description   = each.value.description
-  namespace           = each.value.namespace
-  metric_name         = each.value.metric
-  dimensions          = each.value.dimensions
-  period              = 300
-  statistic           = each.key == "clean-up-not-started" ? "Maximum" : "Sum"
-  comparison_operator = "GreaterThanThreshold"
-  threshold           = each.value.threshold
-  evaluation_periods  = 1
-  treat_missing_data  = "notBreaching"
+  for_each            = { for name, resource in local.resources : name => resource.Properties if resource.Type == "AWS::CloudWatch::Alarm" }
+  alarm_name          = "${var.name}-${lower(replace(trimsuffix(each.key, "Alarm"), "/([a-z])([A-Z])/", "$1-$2"))}"
+  alarm_description   = each.value.AlarmDescription
+  namespace           = replace(each.value.Namespace, "$${AWS::StackName}", var.name)
+  metric_name         = each.value.MetricName
+  dimensions          = { for dimension in try(each.value.Dimensions, []) : dimension.Name => dimension.Name == "TableName" ? local.table_name : lookup(local.physical, dimension.Value, dimension.Value) }
+  period              = each.value.Period
+  statistic           = can(each.value.ExtendedStatistic) ? null : each.value.Statistic
+  extended_statistic  = try(each.value.ExtendedStatistic, null)
+  comparison_operator = each.value.ComparisonOperator
+  threshold           = try(local.parameters[each.value.Threshold], local.template.Parameters[each.value.Threshold].Default, each.value.Threshold)
+  evaluation_periods  = each.value.EvaluationPeriods
+  treat_missing_data  = each.value.TreatMissingData
   alarm_actions       = var.alarm_topic_arn == "" ? [] : [var.alarm_topic_arn]
   ok_actions          = var.alarm_topic_arn == "" ? [] : [var.alarm_topic_arn]
 }

@@ -10,7 +10,7 @@ variable "name" {
 }
 
 variable "code_directory" {
-  description = "The folder that `cargo lambda build --release -p leasehold-functions` filled, such as target/lambda"
+  description = "The folder that `cargo lambda build --release --output-format zip -p leasehold-functions` filled, such as target/lambda"
   type        = string
 }
 
@@ -18,11 +18,6 @@ variable "architecture" {
   description = "The processor that the functions were built for: arm64 or x86_64"
   type        = string
   default     = "x86_64"
-
-  validation {
-    condition     = contains(["arm64", "x86_64"], var.architecture)
-    error_message = "The architecture must be arm64 or x86_64."
-  }
 }
 
 variable "authorizer" {

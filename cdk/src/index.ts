@@ -1,1 +1,2 @@
 export * from "./leasehold";
+export * from "./parameters";

@@ -1,5 +1,4 @@
-// Synthesises the construct and looks at what comes of it. scripts/cdk.sh compares it with the SAM template and deploys it
-// to a local AWS.
+// Synthesises the construct and looks at what comes of it. scripts/cdk.sh deploys it to a local AWS.
 const assert = require("node:assert");
 const fs = require("node:fs");
 const os = require("node:os");
@@ -9,11 +8,20 @@ const { App, Stack } = require("aws-cdk-lib");
 const { Template, Match } = require("aws-cdk-lib/assertions");
 const dynamodb = require("aws-cdk-lib/aws-dynamodb");
 const iam = require("aws-cdk-lib/aws-iam");
-const { Leasehold, LeaseholdAuthorizer, LeaseholdFunctions } = require("../lib");
+const sfn = require("aws-cdk-lib/aws-stepfunctions");
+const {
+  Leasehold,
+  LeaseholdAuthorizer,
+  LeaseholdFunctions,
+  LeaseholdReleaseShift,
+  LeaseholdTableDeletionPolicy,
+} = require("../lib");
 
 const codeDirectory = fs.mkdtempSync(path.join(os.tmpdir(), "leasehold-cdk-"));
-fs.mkdirSync(path.join(codeDirectory, "leasehold-locks"));
-fs.writeFileSync(path.join(codeDirectory, "leasehold-locks", "bootstrap"), "");
+for (const binary of ["leasehold-locks", "leasehold-transactions"]) {
+  fs.mkdirSync(path.join(codeDirectory, binary));
+  fs.writeFileSync(path.join(codeDirectory, binary, "bootstrap"), binary);
+}
 
 function synthesise(props, use = () => {}) {
   const stack = new Stack(new App(), "Test", { env: { account: "123456789012", region: "eu-west-1" } });
@@ -29,8 +37,12 @@ function worker(stack) {
 }
 
 function environment(template) {
-  const [fn] = Object.values(template.findResources("AWS::Lambda::Function", { Properties: { Timeout: 29 } }));
+  const [fn] = Object.values(template.findResources("AWS::Lambda::Function", { Properties: { Handler: "list" } }));
   return fn.Properties.Environment.Variables;
+}
+
+function made(template, type) {
+  return Object.values(template.findResources(type));
 }
 
 function keyScopes(template) {
@@ -70,21 +82,34 @@ test("takeovers are checked by clock only where asked for", () => {
   assert.strictEqual(environment(template).LEASEHOLD_TAKEOVER_CLOCK_CHECK, "true");
 });
 
-test("unsafe combinations are refused", () => {
-  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: "https://issuer" }), /jwtAudience/);
-  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.NONE, ownerBinding: true }), /ownerBinding/);
-  assert.throws(() => synthesise({ functionUrl: true }), /LeaseholdFunctions.ONE/);
+test("parameters that a rule of the template refuses are refused", () => {
+  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: "https://issuer" }), /JwtAudience/);
+  assert.throws(() => synthesise({ authorizer: LeaseholdAuthorizer.NONE, ownerBinding: true }), /OwnerBinding/);
+  assert.throws(() => synthesise({ functionUrl: true }), /FunctionUrl needs Functions one/);
+  assert.throws(() => synthesise({ vpcSubnetIds: ["subnet-1"] }), /VpcSecurityGroupIds/);
+  synthesise({ vpcSubnetIds: ["subnet-1"], vpcSecurityGroupIds: ["sg-1"] });
+});
+
+test("number beyond its bounds is refused", () => {
+  assert.throws(() => synthesise({ memoryMb: 64 }), /memoryMb must be a number from 128 to 10240/);
 });
 
 test("wakeWaiters needs a table with a stream", () => {
   const stack = new Stack(new App(), "Test");
   const table = dynamodb.Table.fromTableName(stack, "Table", "locks");
   assert.throws(() => new Leasehold(stack, "Leasehold", { codeDirectory, table, wakeWaiters: true }), /stream/);
-  assert.throws(() => synthesise({}, (lock) => lock.alarmWakerFailed("WakerFailed")), /wakeWaiters/);
-  synthesise({ wakeWaiters: true }, (lock) => lock.alarmWakerFailed("WakerFailed")).resourceCountIs(
-    "AWS::CloudWatch::Alarm",
-    1,
-  );
+  const tableArn = "arn:aws:dynamodb:eu-west-1:123456789012:table/locks";
+  const tableStreamArn = `${tableArn}/stream/2026-11-22T07:00:00.000`;
+  const template = synthesise({ wakeWaiters: true }, (_lock, stack) => {
+    const table = dynamodb.Table.fromTableAttributes(stack, "Table", { tableArn, tableStreamArn });
+    const other = new Stack(stack, "Other");
+    new Leasehold(other, "Leasehold", { codeDirectory, table, wakeWaiters: true });
+    assert.ok(
+      JSON.stringify(Template.fromStack(other).toJSON()).includes("table/locks/stream/2026-11-22T07:00:00.000"),
+    );
+  });
+  assert.strictEqual(made(template, "AWS::Pipes::Pipe").length, 2);
+  assert.strictEqual(made(synthesise({}), "AWS::Pipes::Pipe").length, 0);
 });
 
 test("grantMutex lets the grantee sleep where executions are woken", () => {
@@ -97,16 +122,20 @@ test("grantMutex lets the grantee sleep where executions are woken", () => {
   }
 });
 
-test("function serves the holder's three operations behind its URL", () => {
+test("one function serves a holder behind its URL", () => {
   const template = synthesise({ functions: LeaseholdFunctions.ONE, functionUrl: true });
-  const handlers = Object.values(template.findResources("AWS::Lambda::Function")).map((fn) => fn.Properties.Handler);
+  const handlers = made(template, "AWS::Lambda::Function").map((fn) => fn.Properties.Handler);
   assert.ok(handlers.includes("acquire") && !handlers.includes("heartbeat") && !handlers.includes("release"), handlers);
-  template.hasResourceProperties("AWS::Lambda::Url", { AuthType: "AWS_IAM" });
+  assert.strictEqual(made(template, "AWS::Lambda::Url").length, 1);
+  assert.strictEqual(made(synthesise({}), "AWS::Lambda::Url").length, 0);
 });
 
 test("watches wait within a reservation of their own", () => {
-  const template = synthesise({ watchConcurrency: 7 });
-  template.hasResourceProperties("AWS::Lambda::Function", { Handler: "watch", ReservedConcurrentExecutions: 7 });
+  const watches = (props) =>
+    made(synthesise(props), "AWS::Lambda::Function").filter((fn) => fn.Properties.Handler === "watch");
+  const [watch] = watches({ watchConcurrency: 7 });
+  assert.strictEqual(watch.Properties.ReservedConcurrentExecutions, 7);
+  assert.deepStrictEqual(watches({}), []);
 });
 
 test("authorizer of every route follows the property", () => {
@@ -114,24 +143,62 @@ test("authorizer of every route follows the property", () => {
     [undefined, "AWS_IAM"],
     [LeaseholdAuthorizer.NONE, "NONE"],
   ]) {
-    const routes = Object.values(synthesise({ authorizer }).findResources("AWS::ApiGatewayV2::Route"));
+    const routes = made(synthesise({ authorizer }), "AWS::ApiGatewayV2::Route");
     assert.strictEqual(routes.length, 16);
     for (const route of routes) assert.strictEqual(route.Properties.AuthorizationType, type);
   }
   const jwt = { authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: "https://issuer", jwtAudience: ["a"] };
-  const routes = Object.values(synthesise(jwt).findResources("AWS::ApiGatewayV2::Route"));
-  for (const route of routes) assert.ok(route.Properties.AuthorizationType === "JWT" && route.Properties.AuthorizerId);
+  const template = synthesise(jwt);
+  for (const route of made(template, "AWS::ApiGatewayV2::Route"))
+    assert.strictEqual(route.Properties.AuthorizationType, "JWT");
+  assert.strictEqual(made(template, "AWS::ApiGatewayV2::Authorizer").length, 1);
+});
+
+test("functions run the code of their binary", () => {
+  const code = (fn) => fn.Properties.Code.S3Key;
+  const handlers = (props) =>
+    new Map(made(synthesise(props), "AWS::Lambda::Function").map((fn) => [fn.Properties.Handler, code(fn)]));
+  assert.ok(!handlers({}).has("transact"));
+  const all = handlers({ transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"] });
+  assert.ok(all.get("transact") === all.get("sweep") && all.get("sweep") !== all.get("acquire"), [...all]);
+  assert.ok(/^[0-9a-f]{64}\.zip$/.test(all.get("acquire")) && all.get("acquire") === all.get("cleanup"), [...all]);
+});
+
+test("alias moves by CodeDeploy where a shift is asked for", () => {
+  const template = synthesise({ release: "one", releaseShift: LeaseholdReleaseShift.CANARY10_PERCENT10_MINUTES });
+  const [alias] = made(template, "AWS::Lambda::Alias");
+  const { DeploymentGroupName } = alias.UpdatePolicy.CodeDeployLambdaAliasUpdate;
+  assert.ok(DeploymentGroupName.Ref in template.toJSON().Resources, DeploymentGroupName);
+});
+
+test("deployment of the REST API changes with the parameters", () => {
+  const deployment = (props) =>
+    Object.keys(synthesise({ restApi: "regional", ...props }).findResources("AWS::ApiGateway::Deployment"))[0];
+  assert.notStrictEqual(deployment({}), deployment({ functions: LeaseholdFunctions.ONE }));
+  assert.strictEqual(deployment({}), deployment({}));
+});
+
+test("rule of cleanUpAfter may fill the queue of dead letters", () => {
+  const template = synthesise({}, (lock, stack) => {
+    lock.cleanUpAfter("AfterMine", sfn.StateMachine.fromStateMachineName(stack, "Mine", "mine"));
+  });
+  const [policy] = made(template, "AWS::SQS::QueuePolicy");
+  const senders = policy.Properties.PolicyDocument.Statement[0].Condition.ArnEquals["aws:SourceArn"];
+  const rules = made(template, "AWS::Events::Rule").filter((rule) => JSON.stringify(rule).includes("ABORTED"));
+  assert.deepStrictEqual([senders.length, rules.length], [2, 2], JSON.stringify(senders));
+  for (const { Properties } of rules) {
+    assert.ok(Properties.Targets[0].DeadLetterConfig.Arn, JSON.stringify(Properties));
+    assert.deepStrictEqual(Properties.EventPattern.detail.$or, rules[0].Properties.EventPattern.detail.$or);
+  }
 });
 
 test("alarms watch the metrics of this stack", () => {
-  const template = synthesise({}, (lock) => {
-    lock.alarmLostLocks("Lost", 3);
-    lock.alarmUnavailable("Unavailable");
-    lock.alarmServerErrors("ServerErrors");
-    lock.alarmCleanUpFailed("CleanUpFailed");
-    lock.alarmCleanUpNotStarted("CleanUpNotStarted");
-  });
-  template.resourceCountIs("AWS::CloudWatch::Alarm", 5);
+  const template = synthesise(
+    { alarmTopicArn: "arn:aws:sns:eu-west-1:123456789012:alarms", lostLocksAlarmCount: 3 },
+    (lock) => {
+      assert.ok(lock.alarm("LostLocksAlarm").alarmArn);
+    },
+  );
   template.hasResourceProperties("AWS::CloudWatch::Alarm", {
     Namespace: "Leasehold",
     MetricName: "Lost",
@@ -141,5 +208,10 @@ test("alarms watch the metrics of this stack", () => {
 });
 
 test("table is kept, and its policy follows the property", () => {
-  synthesise({}).hasResource("AWS::DynamoDB::Table", { DeletionPolicy: "RetainExceptOnCreate" });
+  synthesise({}).hasResource("AWS::DynamoDB::Table", {
+    DeletionPolicy: "RetainExceptOnCreate",
+    UpdateReplacePolicy: "Retain",
+  });
+  const trial = synthesise({ tableDeletionPolicy: LeaseholdTableDeletionPolicy.DELETE });
+  trial.hasResource("AWS::DynamoDB::Table", { DeletionPolicy: "Delete", UpdateReplacePolicy: "Retain" });
 });

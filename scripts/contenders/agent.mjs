@@ -62,7 +62,9 @@ const orders = {
   acquire: acquireAloud,
   believe: async () => ({ believed: held.isHeld }),
   keep: async ({ permits }) => held.keep(permits),
-  release: async ({ completed }) => held.release(completed ? { completed } : {}),
+  release: async ({ completed }) => {
+    await held.release(completed ? { completed } : {});
+  },
 };
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -9,7 +9,6 @@ readonly AWSCLI_VERSION=1.46.3
 readonly CFN_LINT_VERSION=1.58.0
 readonly MINISTACK_VERSION=1.5.33
 readonly MINISTACK_SECONDS=60
-readonly HCL2_VERSION=8.1.4
 
 readonly SAM_TOOLS="$PWD/target/tools/sam-$SAM_VERSION"
 readonly MINISTACK_TOOLS="$PWD/target/tools/ministack-$MINISTACK_VERSION"
@@ -37,10 +36,10 @@ read_arguments() {
     esac
 }
 
-# Installs sam, aws, cargo-lambda, its cross-compiling linker, cfn-lint, and a parser of Terraform's language.
+# Installs sam, aws, cargo-lambda, its cross-compiling linker, and cfn-lint.
 install_sam() {
     venv "$SAM_TOOLS" "aws-sam-cli==$SAM_VERSION" "cargo-lambda==$CARGO_LAMBDA_VERSION" "ziglang==$ZIGLANG_VERSION" \
-        "awscli==$AWSCLI_VERSION" "cfn-lint==$CFN_LINT_VERSION" "python-hcl2==$HCL2_VERSION"
+        "awscli==$AWSCLI_VERSION" "cfn-lint==$CFN_LINT_VERSION"
     export PATH="$SAM_TOOLS/bin:$PATH"
 }
 

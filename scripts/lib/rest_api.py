@@ -4,25 +4,22 @@ Arguments: the stack, and the parameters that it was deployed with, as NAME=VALU
 template.yaml.
 """
 
-import pathlib
 import sys
 
 import boto3
 
 import stacks
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-
 
 def main(stack, *parameters):
-    chosen = stacks.translate(ROOT / "template.yaml", dict(parameter.split("=", 1) for parameter in parameters))
+    chosen = stacks.resources_with(dict(parameter.split("=", 1) for parameter in parameters))
     [(name, rest)] = stacks.of_type(chosen, "AWS::ApiGateway::RestApi")
     found = boto3.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
     physical = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in found}
     gateway, functions = boto3.client("apigateway"), boto3.client("lambda")
     api = physical[name]
     resources = {item["path"]: item for item in gateway.get_resources(restApiId=api, limit=500)["items"]}
-    for path, item in rest["Properties"]["Body"]["paths"].items():
+    for path, item in rest["Body"]["paths"].items():
         method = item["x-amazon-apigateway-any-method"]
         function = stacks.function_of(method["x-amazon-apigateway-integration"])["Ref"]
         arn = functions.get_function(FunctionName=physical[function])["Configuration"]["FunctionArn"]

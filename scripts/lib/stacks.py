@@ -1,15 +1,14 @@
-"""Summaries of stacks, for comparing the ways to deploy: the functions with their actions, environment and routes, and
-the roles of the state machines. And what a stack's state machines, pipes and rules call, for comparing with what their
-roles grant.
-
-A summary is made of CloudFormation resources (the SAM template after SAM's own translator, or what the CDK synthesises)
-or of the Terraform module's locals.
+"""The stack of template.yaml with the parameters of one's choice: its resources after SAM's own translator, a summary
+of them, and what state machines, pipes, rules and the REST API call, for comparing with what their roles grant.
 """
 
+import difflib
 import json
+import pathlib
 import re
+import sys
 
-# The expressions for one table in policies, in each of the three.
+# The tables in policies.
 TABLES = (
     # The longer name first: the other one is a part of it.
     ("TransactionTableArns", "accounts"),
@@ -18,31 +17,50 @@ TABLES = (
     ("LockTable", "locks"),
 )
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
 NOTHING = {"Ref": "AWS::NoValue"}
 
 
-def read(path):
-    """Reads a SAM template, without any translation."""
+def same(left, right, left_name, right_name):
+    """Ends the script with the difference, if there is one."""
+    before, after = (json.dumps(side, indent=1, sort_keys=True).splitlines() for side in (left, right))
+    difference = list(difflib.unified_diff(before, after, left_name, right_name, lineterm="", n=6))
+    if difference:
+        sys.exit("\n".join(difference))
+    print(f"  {right_name}: as {left_name}")
+
+
+def read():
+    """Reads the template, without any translation."""
     from samtranslator.yaml_helper import yaml_parse
 
-    return yaml_parse(path.read_text())
+    return yaml_parse((ROOT / "template.yaml").read_text())
 
 
-def translate(path, parameters):
-    """Returns the resources of a SAM template that these parameters ask for, with the roles that SAM makes."""
+def resources_with(parameters):
+    """Returns the resources that these parameters ask for, with the roles that SAM's translator makes."""
+    return translate(chosen(read(), parameters))["Resources"]
+
+
+def translate(template):
+    """Returns the template as SAM's translator leaves it, with the state machines' definitions in it. A function's
+    bucket is the name of its binary."""
     import boto3
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
 
-    template = chosen(read(path), parameters)
+    del template["Globals"]["Function"]["CodeUri"]
     for resource in template["Resources"].values():
-        for member in ("CodeUri", "DefinitionUri"):
-            if member in resource.get("Properties", {}):
-                resource["Properties"][member] = {"Bucket": "bucket", "Key": "key"}
+        properties = resource.get("Properties", {})
+        match resource["Type"]:
+            case "AWS::Serverless::Function":
+                binary = resource.pop("Metadata")["BuildProperties"]["Binary"]
+                properties["CodeUri"] = {"Bucket": binary, "Key": "bootstrap"}
+            case "AWS::Serverless::StateMachine":
+                properties["Definition"] = json.loads((ROOT / properties.pop("DefinitionUri")).read_text())
     names = ("AWSLambdaBasicExecutionRole", "AWSLambdaVPCAccessExecutionRole")
     managed = {name: f"arn:aws:iam::aws:policy/service-role/{name}" for name in names}
-    translator = Translator(managed, Parser(), boto_session=boto3.Session(region_name="us-east-1"))
-    return translator.translate(template, {})["Resources"]
+    return Translator(managed, Parser(), boto_session=boto3.Session(region_name="us-east-1")).translate(template, {})
 
 
 def chosen(template, parameters):
@@ -94,155 +112,51 @@ def chosen(template, parameters):
     return {**template, "Globals": resolved(template["Globals"]), "Resources": resolved(resources)}
 
 
-def summary_of_resources(resources):
-    """Summarises CloudFormation resources."""
-    functions = {}
-    for logical_id, resource in of_type(resources, "AWS::Lambda::Function"):
-        properties = resource["Properties"]
-        role = properties["Role"]["Fn::GetAtt"][0]
-        functions[logical_id] = {
+def summary(resources):
+    """Summarises what a stack does, for comparing it with another one."""
+    functions = {
+        function_name(name): {
             "handler": properties["Handler"],
             "timeout": properties["Timeout"],
             "reserved": "ReservedConcurrentExecutions" in properties,
             "environment": sorted(properties["Environment"]["Variables"]),
-            "actions": actions_of(role, resources),
-            "managedPolicies": managed_policies(resources[role]),
+            "actions": actions_of(properties["Role"]["Fn::GetAtt"][0], resources),
+            "managedPolicies": managed_policies(resources[properties["Role"]["Fn::GetAtt"][0]]),
         }
-    names = {logical_id: function_name(logical_id) for logical_id in functions}
+        for name, properties in of_type(resources, "AWS::Lambda::Function")
+    }
     routes = {}
-    for _, resource in of_type(resources, "AWS::ApiGatewayV2::Route"):
-        properties = resource["Properties"]
+    for _, properties in of_type(resources, "AWS::ApiGatewayV2::Route"):
         integration = referenced(properties["Target"], resources, "AWS::ApiGatewayV2::Integration")
         uri = resources[integration]["Properties"]["IntegrationUri"]
-        routes[properties["RouteKey"]] = names[function_behind(uri, resources)]
-    machines = {}
-    for logical_id, resource in of_type(resources, "AWS::StepFunctions::StateMachine"):
-        role = resource["Properties"]["RoleArn"]["Fn::GetAtt"][0]
-        machines[machine_name(logical_id)] = sorted(
-            {action for _, actions in statements(role, resources) for action in actions}
-        )
-    pipes = {}
-    for logical_id, resource in of_type(resources, "AWS::Pipes::Pipe"):
-        properties = resource["Properties"]
-        filters = properties["SourceParameters"]["FilterCriteria"]["Filters"]
-        role = properties["RoleArn"]["Fn::GetAtt"][0]
-        pipes[machine_name(logical_id)] = {
-            "filters": [one["Pattern"] for one in filters],
-            "actions": sorted({action for _, actions in statements(role, resources) for action in actions}),
-        }
-    urls = {}
-    for _, resource in of_type(resources, "AWS::Lambda::Url"):
-        properties = resource["Properties"]
-        urls[names[function_behind(properties["TargetFunctionArn"], resources)]] = properties["AuthType"]
-    return {
-        "functions": {names[logical_id]: function for logical_id, function in functions.items()},
-        "routes": routes,
-        "stateMachines": machines,
-        "pipes": pipes,
-        "functionUrls": urls,
-    }
-
-
-# The values that the module makes of its literals. The summary below does the same.
-TERRAFORM_EXPRESSIONS = {
-    "served_by_acquire": '${var.functions == "one" ? ["Heartbeat", "Release"] : []}',
-    "left_out": '${var.watch_concurrency > 0 ? local.served_by_acquire : concat(local.served_by_acquire, ["Watch"])}',
-    "functions": "${{for name, function in local.all_functions : name => function if !contains(local.left_out, name)}}",
-    "routes": "${{for route, name in local.all_routes : "
-    'route => contains(local.served_by_acquire, name) ? "Acquire" : name'
-    ' if name != "Watch" || var.watch_concurrency > 0}}',
-}
-
-
-def summary_of_terraform(folder, variables):
-    """Returns the summary of the Terraform module with these variables, from the literals of its locals."""
-    import hcl2
-
-    with (folder / "main.tf").open() as file:
-        module = plain(hcl2.load(file))
-    values = {}
-    for block in module["locals"]:
-        values |= block
-    for name, expression in TERRAFORM_EXPRESSIONS.items():
-        assert values[name] == expression, (name, values[name])
-    watches, wakes = variables.get("watch_concurrency", 0) > 0, variables.get("wake_waiters", False)
-    served = ["Heartbeat", "Release"] if variables.get("functions") == "one" else []
-    left_out = served if watches else [*served, "Watch"]
-    routes = {
-        route: "Acquire" if name in served else name
-        for route, name in values["all_routes"].items()
-        if name != "Watch" or watches
-    }
-    environment = [*values["environment"]]
-    functions = {}
-    for name, function in values["all_functions"].items():
-        if name in left_out:
-            continue
-        more = [*values["execution_environment"]] if name in values["execution_functions"] else []
-        functions[name] = {
-            "handler": function["handler"],
-            "timeout": function["timeout"],
-            "reserved": name == "Watch",
-            "environment": sorted([*environment, *more]),
-            "actions": sorted(f"{action.split(':')[1]} on locks" for action in function["actions"]),
-            "managedPolicies": ["AWSLambdaBasicExecutionRole"],
-        }
-    resources = {
-        (kind, name): body
-        for block in module["resource"]
-        for kind, named in block.items()
-        for name, body in named.items()
-    }
-    policies = {
-        name: sorted(set(re.findall(r'"((?:states|lambda|dynamodb):\w+)"', body["policy"])))
-        for (kind, name), body in resources.items()
-        if kind == "aws_iam_role_policy"
-    }
-    url = resources["aws_lambda_function_url", "acquire"]
+        routes[properties["RouteKey"]] = function_name(function_behind(uri, resources))
     return {
         "functions": functions,
         "routes": routes,
         "stateMachines": {
-            "RunUnderLock": policies["run_under_lock"],
-            "CleanupStateMachine": policies["cleanup_machine"],
-            **({"Waker": policies["waker"]} if wakes else {}),
+            name: actions_on_anything(properties, resources)
+            for name, properties in of_type(resources, "AWS::StepFunctions::StateMachine")
         },
         "pipes": {
-            pipe: {
-                "filters": [json.loads(f'"{pattern}"') for pattern in values[patterns]],
-                "actions": policies["waker_pipes"],
+            name: {
+                "filters": [one["Pattern"] for one in properties["SourceParameters"]["FilterCriteria"]["Filters"]],
+                "actions": actions_on_anything(properties, resources),
             }
-            for pipe, patterns in (("FreedPipe", "freed_patterns"), ("SleepersPipe", "sleepers_patterns"))
-            if wakes
+            for name, properties in of_type(resources, "AWS::Pipes::Pipe")
         },
-        "functionUrls": {"Acquire": url["authorization_type"]} if variables.get("function_url") else {},
+        "functionUrls": {
+            function_name(function_behind(properties["TargetFunctionArn"], resources)): properties["AuthType"]
+            for _, properties in of_type(resources, "AWS::Lambda::Url")
+        },
     }
 
 
-def plain(value):
-    """Removes the quotes and markers that python-hcl2 keeps."""
-    if isinstance(value, dict):
-        return {unquoted(name): plain(part) for name, part in value.items() if not name.startswith("__")}
-    if isinstance(value, list):
-        return [plain(part) for part in value]
-    return unquoted(value) if isinstance(value, str) else value
-
-
-def unquoted(text):
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
-
-
 def of_type(resources, kind):
-    return [(name, resource) for name, resource in resources.items() if resource.get("Type") == kind]
+    return [(name, resource.get("Properties", {})) for name, resource in resources.items() if resource["Type"] == kind]
 
 
 def function_name(logical_id):
-    """Returns the name in `AcquireFunction` of SAM, or in `LeaseholdAcquireFunction1A2B3C4D` of the CDK."""
-    return re.fullmatch(r"(?:Leasehold)?(\w+?)Function(?:[0-9A-F]{8})?", logical_id)[1]
-
-
-def machine_name(logical_id):
-    return re.fullmatch(r"(?:Leasehold)?(\w+?)(?:[0-9A-F]{8})?", logical_id)[1]
+    return logical_id.removesuffix("Function")
 
 
 def referenced(value, resources, kind):
@@ -260,7 +174,7 @@ def function_behind(value, resources):
     """Returns the function that an expression refers to, by itself or by an alias of it."""
     aliases = dict(of_type(resources, "AWS::Lambda::Alias"))
     alias = aliases.get(value.get("Ref"))
-    return referenced(alias["Properties"]["FunctionName"] if alias else value, resources, "AWS::Lambda::Function")
+    return referenced(alias["FunctionName"] if alias else value, resources, "AWS::Lambda::Function")
 
 
 def actions_of(role, resources):
@@ -272,6 +186,11 @@ def actions_of(role, resources):
     )
 
 
+def actions_on_anything(properties, resources):
+    role = properties["RoleArn"]["Fn::GetAtt"][0]
+    return sorted({action for _, actions in statements(role, resources) for action in actions})
+
+
 def managed_policies(role):
     """Returns the names of managed policies."""
     return sorted(
@@ -280,18 +199,13 @@ def managed_policies(role):
 
 
 def statements(role, resources):
-    """Yields (target, actions) of each statement of the role, in its inline and its attached policies."""
-    documents = [policy["PolicyDocument"] for policy in resources[role]["Properties"].get("Policies", [])]
-    for _, resource in of_type(resources, "AWS::IAM::Policy"):
-        if {"Ref": role} in resource["Properties"].get("Roles", []):
-            documents.append(resource["Properties"]["PolicyDocument"])
-    for document in documents:
-        for statement in document["Statement"]:
+    """Yields (target, actions) of each statement of the role."""
+    for policy in resources[role]["Properties"].get("Policies", []):
+        for statement in policy["PolicyDocument"]["Statement"]:
             assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, (
                 statement
             )
-            targets = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
-            for target in targets:
+            for target in as_list(statement["Resource"]):
                 yield target_of(target), as_list(statement["Action"])
 
 
@@ -321,15 +235,15 @@ TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "Task
 BY_THE_INPUT = "what the input names"
 
 
-def calls(resources, definitions):
-    """The actions that state machines, pipes and rules call, by the role under which they do. `definitions` has the
-    definition of each state machine."""
+def calls(resources):
+    """The actions that state machines, pipes, rules and the REST API call, by the role under which they do."""
     found = {}
-    for name, resource in resources.items():
+    for resource in resources.values():
         properties = resource.get("Properties", {})
         match resource["Type"]:
             case "AWS::StepFunctions::StateMachine":
-                add(found, properties, calls_of_machine(definitions[name], properties["DefinitionSubstitutions"]))
+                definition = json.loads("\n".join(properties["DefinitionString"]["Fn::Join"][1]))
+                add(found, properties, calls_of_machine(definition, properties["DefinitionSubstitutions"]))
             case "AWS::Pipes::Pipe":
                 add(found, properties, calls_of_pipe(properties))
             case "AWS::ApiGateway::RestApi":
@@ -345,10 +259,10 @@ def calls(resources, definitions):
 
 def routes_of_rest_api(resources):
     """The routes of the REST API, in the words of the HTTP API."""
-    [(_, resource)] = of_type(resources, "AWS::ApiGateway::RestApi")
+    [(_, properties)] = of_type(resources, "AWS::ApiGateway::RestApi")
     found = {
         f"ANY {path}": function_name(function_behind(function_of(integration), resources))
-        for path, integration in integrations(resource["Properties"])
+        for path, integration in integrations(properties)
     }
     # Its proxy route has any path but the shortest.
     found["$default"] = found.pop("ANY /{proxy+}")
@@ -363,7 +277,8 @@ def integrations(properties):
 
 def function_of(integration):
     """A reference to the function, or to the alias, that an integration of the REST API calls."""
-    return {"Ref": re.search(r"functions/\$\{(\w+)(\.Arn)?\}/", integration["uri"]["Fn::Sub"])[1]}
+    [name] = integration["uri"]["Fn::Sub"][1]["Function"].values()
+    return {"Ref": name if isinstance(name, str) else name[0]}
 
 
 def grants(resources, roles):

@@ -29,6 +29,7 @@ EXAMPLES = 5
 """Violations of one rule that are printed."""
 LATENCY = 0.03
 """Seconds that DynamoDB takes at the most, where nothing fails: what happens in between is seen."""
+UNFREED = 25.0
 QUIET = 3.0
 ENDS = 10.0
 """Seconds for a process whose output has ended."""
@@ -106,9 +107,9 @@ def dynamodb(address, operation, body):
 class Stage:
     """Two services on one DynamoDB, which a third one exposes, and a proxy before each."""
 
-    def __init__(self, args, environment):
+    def __init__(self, args, environment, copied=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="contend-"))
-        self._args, self._started, self._agents = args, [], []
+        self._args, self._copied, self._started, self._agents = args, copied, [], []
         credentials = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "eu-central-1"}
         self.environment = os.environ | credentials | environment
 
@@ -124,7 +125,7 @@ class Stage:
             endpoint = f"http://127.0.0.1:{self._seam.port}"
             environments = [self.environment, self.environment | faking]
             self.services = [self._start(Service(leasehold, one, self.folder, endpoint)) for one in environments]
-            self.front = self._start(Proxy(seed + 1, self._args.faults))
+            self.front = self._start(Proxy(seed + 1, self._args.faults, copied=self._copied))
             self.front.targets = [service.target for service in self.services]
             self.environment["LEASEHOLD_URL"] = f"http://127.0.0.1:{self.front.port}"
         except BaseException:
@@ -156,9 +157,17 @@ class Stage:
         self._agents += [Agent(name, command, self.environment, self.folder) for name, command in commands]
         return self._agents
 
+    def keep_from_freeing(self):
+        """Loses all requests that free several items of a transaction, for a while."""
+        self._seam.refused = b"BatchExecuteStatement"
+        end = threading.Timer(UNFREED, setattr, [self._seam, "refused", None])
+        end.daemon = True
+        end.start()
+
     def calm(self):
         """Ends the agents and the faults, and waits for the copies that are under way."""
         self.front.fault_percent = self._seam.fault_percent = 0
+        self._seam.refused = None
         for agent in self._agents:
             agent.stop()
         time.sleep(QUIET)
@@ -322,7 +331,10 @@ def strike(rng, now, agents, stage):
         service.start()
         stage.front.targets[number] = service.target
         return "services killed"
-    if chance < 0.35 and stage.clock:
+    if chance < 0.15:
+        stage.keep_from_freeing()
+        return "times without freeing"
+    if chance < 0.4 and stage.clock:
         # The clocks of servers differ by minutes at the most, and by more than any patience.
         stage.clock.write_text(f"{rng.uniform(-150, 150):+.3f}\n")
         return "clock steps"

@@ -250,9 +250,19 @@ def ghosts(history):
                     if claim is None or (what, entry["id"], entry["version"]) in known:
                         continue
                     ends = [claim.released] + ([claim.granted] if what == "ticket" else [])
-                    if any(end is not None and end < view["asked"] for end in ends):
+                    if any(end is not None and end < view["asked"] for end in ends) and remembers(
+                        history, key, claim, view
+                    ):
                         known.add((what, entry["id"], entry["version"]))
                         yield f"{key} has a {what} of {claim}, which had ended"
+
+
+def remembers(history, key, claim, view):
+    """Whether a row must remember a claim that ended. A lock remembers its last one and the one before."""
+    if history.capacities[key]:
+        return True
+    later = [one for one in history.by_key[key] if one.token is not None and one.token > claim.token]
+    return sum(one.granted < view["asked"] for one in later) < 2
 
 
 def halves(history):
@@ -274,10 +284,12 @@ def halves(history):
 def passed(history):
     """A younger waiter took the permits that an older one waited for."""
     for key, views in history.views.items():
-        numbers = {}  # the ticket that was seen last of each claim, and when
+        numbers = {}  # the ticket of each claim that was seen last before its grant
         for view in views:
             for entry in view["queue"]:
-                numbers[entry["owner"]] = (entry["number"], entry["permits"], view["at"])
+                claim = history.claims.get(entry["owner"])
+                if claim and (claim.granted is None or view["asked"] < claim.granted):
+                    numbers[entry["owner"]] = (entry["number"], entry["permits"])
         for younger in history.by_key[key]:
             if younger.granted is None or not younger.believed or younger.name not in numbers:
                 continue
@@ -293,7 +305,7 @@ def passed(history):
             for older in history.by_key[key]:
                 if older.name not in numbers or numbers[older.name][0] >= numbers[younger.name][0]:
                     continue
-                number, permits, _ = numbers[older.name]
+                number, permits = numbers[older.name]
                 queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
                 since = queued[0]["at"]
                 fits = out + permits <= capacity or permits > capacity

@@ -20,7 +20,7 @@ import checker
 import coordination_checker
 from agents import ROOT, Stage, Told, arguments, run_for
 
-CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "job-pool": 2, "job-fair": 1}
+CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "job-pool": 2, "job-fair": 1, "job-once": 1}
 LOCKS = ["a", "b", "c", "chief", "hourly", "job", "job-chief"]
 SMALL = 2
 """The capacity of the pool now and then: below what some waiters ask for."""
@@ -46,6 +46,8 @@ class Share:
             self.pool,
             self.fair,
             self.fair,
+            self.fair,
+            self.fair,
             self.page,
             self.several,
             self.several,
@@ -53,7 +55,7 @@ class Share:
             self.hourly,
         ]
         claim = f"{agent.name}-{next(self.numbers)}"
-        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 15.0} | self.rng.choice(
+        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 30.0} | self.rng.choice(
             plans
         )()
         if order["kind"] == "semaphore":
@@ -116,6 +118,7 @@ ASKING = {
     "job-chief": ["elect", "job-chief"],
     "job-fair": ["run", "job-fair", "--fair"],
     "job-pool": ["run", "job-pool", "--of", "2"],
+    "job-once": ["run", "job-once", "--of", "1", "--no-wait"],
 }
 """The command for each key of a job."""
 
@@ -132,13 +135,13 @@ class Shell:
         key = share.rng.choice(list(ASKING))
         claim = f"{self.name}-{next(share.numbers)}"
         options = ["--lease", "2s", "--owner", claim, "-q"]
-        judges = key == "job-pool" and share.rng.random() < 0.4
+        judges = key == "job-once" and share.rng.random() < 0.7
         if judges:
-            options += ["--no-wait", "--stale-by-clock"]
-        elif key != "job-chief":
+            options += ["--stale-by-clock"]
+        elif key not in ("job-chief", "job-once"):
             options += ["--wait", "10s"]
         share.history.note(self.name, "asked", claim=claim, keys=[key], permits=1)
-        beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 40))}
+        beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 120))}
         self.process = subprocess.Popen(
             [os.environ["LEASEHOLD"], *ASKING[key], *options, "--", str(ROOT / "scripts/contenders/beating-job")],
             env=self.stage.environment | beats,
@@ -147,9 +150,14 @@ class Shell:
             stderr=open(self.folder / f"{self.name}.out", "a"),  # noqa: SIM115 the process keeps it
             process_group=0,
         )
-        status = self.process.wait()
+        try:
+            # Nobody waits for the permit of those who never wait. Every second of them dies.
+            status = self.process.wait(0.7 if key == "job-once" and share.rng.random() < 0.5 else None)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
         share.ends[f"command {status}"] += 1
-        if status in (64, 75) and judges:
+        if status in (2, 64, 75) and judges:
             # A command that cannot judge refuses as well.
             share.history.note(self.name, "refused", claim=claim, judges=True)
 
@@ -232,22 +240,29 @@ class Operator(threading.Thread):
         self.stage, self.history, self.rng, self.over = stage, history, rng, threading.Event()
 
     def run(self):
-        while not self.over.wait(self.rng.uniform(2, 5)):
+        pause = 2.0
+        while not self.over.wait(pause):
             try:
-                self.change()
+                # A cut is as long as a waiter must be seen to wait in vain.
+                pause = self.rng.uniform(18, 22) if self.change() == SMALL else self.rng.uniform(2, 5)
             except (OSError, http.client.HTTPException, ValueError):
                 continue  # not answered
 
     def change(self):
         view = self.ask("GET", "/v1/semaphore?key=pool")
         if "capacity" not in view:
-            return
+            return None
         before = view["capacity"]
         capacity = CAPACITIES["pool"] if before == SMALL else SMALL
+        if capacity == SMALL:
+            # Somebody who waits for more than there will be, and does not come back.
+            ticket = {"ownerName": "gone", "leaseId": str(self.rng.random()), "permits": 5, "leaseDurationMs": 25_000}
+            self.ask("POST", "/v1/semaphore/enqueue", {"key": "pool", "capacity": 5} | ticket)
         body = {"key": "pool", "capacity": capacity, "expected": before}
         self.history.note("operator", "setting", key="pool", capacity=capacity)
         if "capacity" in self.ask("POST", "/v1/semaphore/capacity", body):
             self.history.note("operator", "set", key="pool", capacity=capacity)
+        return capacity
 
     def ask(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.stage.front.port, timeout=10)
@@ -267,7 +282,7 @@ def main():
     for key, capacity in CAPACITIES.items():
         history.note("operator", "setting", key=key, capacity=capacity)
         history.note("operator", "set", key=key, capacity=capacity)
-    with Stage(args, {"CONTEND_TABLE": "none"}) as stage:
+    with Stage(args, {"CONTEND_TABLE": "none"}, b"/enqueue") as stage:
         agents = stage.agents(args.agents)
         shells = [Shell(f"shell-{number}", stage) for number in range(args.shells)]
         beside: list[Observer | Operator] = [Observer(stage, history), Operator(stage, history, rng)]

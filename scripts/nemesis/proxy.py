@@ -11,16 +11,20 @@ LATEST_COPY = 10.0
 
 
 class Proxy:
-    """Runs in a thread of its own. Each request and each answer takes up to `latency` seconds. `counts` says what
-    happened to how many requests."""
+    """Runs in a thread of its own. `counts` says what happened to how many requests.
 
-    def __init__(self, seed, fault_percent, latency=0.0):
+    Each request and each answer takes up to `latency` seconds, and one of ten thirty times as long. A third of the
+    requests whose first line contains `copied` come twice.
+    """
+
+    def __init__(self, seed, fault_percent, latency=0.0, copied=None):
         self.counts = Counter()
         self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
+        self.refused = None  # bytes in the head of requests that are all lost
         self._random = random.Random(seed)
         self.fault_percent = fault_percent
-        self._latency = latency
+        self._latency, self._copied = latency, copied
         self._arrived = 0
         self._delivered = 0
         self._loop = asyncio.new_event_loop()
@@ -92,6 +96,10 @@ class Proxy:
         """The answer, or None where the connection is to break."""
         self._arrived += 1
         number, fate = self._arrived, self._fate()
+        if self.refused and self.refused in request.partition(b"\r\n\r\n")[0]:
+            fate = "request lost"
+        if self._copied and self._copied in request.partition(b"\r\n")[0] and self._random.random() < 1 / 3:
+            fate = "request duplicated"
         self.counts[fate] += 1
         delay = self._random.uniform(0, LONGEST_DELAY)
         if fate == "request lost":
@@ -104,14 +112,18 @@ class Proxy:
             await asyncio.sleep(delay)
         if fate == "request duplicated":
             self._later(self._random.uniform(0, LATEST_COPY), number, request)
-        await asyncio.sleep(self._random.uniform(0, self._latency))
+        await self._on_the_way()
         answer = await self._deliver(number, request)
-        await asyncio.sleep(self._random.uniform(0, self._latency))
+        await self._on_the_way()
         if fate == "answer lost":
             return None
         if fate == "answer delayed":
             await asyncio.sleep(delay)
         return answer
+
+    async def _on_the_way(self):
+        longest = self._latency * (30 if self._random.random() < 0.1 else 1)
+        await asyncio.sleep(self._random.uniform(0, longest))
 
     def _later(self, delay, number, request):
         async def deliver():

@@ -154,6 +154,14 @@ class CoordinationCheckerTest(unittest.TestCase):
         found = check(held("A", 1, 1, 2), view(1.5, [entry("A", number=9)], [entry("A", ident="t-1")]))
         self.assertIn("ghost: pool has a ticket of A", found[0])
 
+    def test_lock_remembers_its_last_two_holders(self):
+        ended = [*held("A", 1, 1, 2), *did(2.2, "A", "released")]
+        others = [held("B", 2, 3, 3.5), held("C", 3, 4, 4.5)]
+        late = view(6, [entry("A", number=9)])
+        self.assertEqual(len(check(ended, others[0], late)), 1)
+        self.assertEqual(check(ended, *others, late), [])
+        self.assertEqual(len(check(capacity("pool", 1), ended, *others, late)), 1)
+
     def test_waiter_that_was_paused_may_be_passed(self):
         history = list(BAD["passed"])
         history[1] = waiting("A", 1, 2)

@@ -171,6 +171,11 @@ class TransactionsCheckerTest(unittest.TestCase):
         found = check(*chain, *(look(f"k{(n + 1) % 300}", str(n)) for n in range(300)))
         self.assertEqual([violation.partition(":")[0] for violation in found], ["G2"])
 
+    def test_answer_that_the_outcome_is_unknown_may_be_late(self):
+        unknown = delayed(tx("T1", "append x 1", "committing", "alive"), 40)
+        self.assertIn("late answer", check(unknown, look("x", "1"))[0])
+        self.assertEqual(check(unknown[:-1], look("x", "1")), [])
+
     def test_transaction_that_was_silent_for_long_may_be_evicted(self):
         self.assertEqual(check(delayed(tx("T1", "append x 1", "aborted", private=True), 40)), [])
 

@@ -321,10 +321,12 @@ def evicted(history):
 
 
 def late_answer(history):
-    """Others saw a commit long before its caller was told."""
+    """Others saw a commit long before its caller was told, or was told that the outcome is unknown."""
     for one in history.all:
-        if one.committed is not None and one.seen_at is not None and one.committed - one.seen_at > LATE:
-            yield f"the commit of {one} was answered {(one.committed - one.seen_at) / SECOND:.1f} s after others saw it"
+        if one.seen_at is not None:
+            late = (one.committed or one.times[-1]) - one.seen_at
+            if late > LATE:
+                yield f"the commit of {one} was answered {late / SECOND:.1f} s after others saw it"
 
 
 class Graph:

@@ -40,7 +40,7 @@ class Bank:
     def act(self, agent):
         """One transaction, or one look from outside."""
         chance = self.rng.random()
-        if chance < 0.6:
+        if chance < 0.75:
             return self.look(agent)
         name = f"{agent.name}-{next(self.numbers)}"
         plans = [self.read_and_append, self.skew, self.twice, self.twice, self.visits, self.delete, self.alone]
@@ -86,7 +86,8 @@ class Bank:
         return self.get(agent, name, one) and self.change(agent, name, other) and self.get(agent, name, other)
 
     def twice(self, agent, name):
-        key = self.hot()
+        """Readers see most of this item: it is as it was before, or as it is after all of these changes."""
+        key = self.key("watched", 0)
         return all(self.change(agent, name, key) for _ in range(self.rng.randint(2, 3)))
 
     def visits(self, agent, name):
@@ -137,7 +138,14 @@ class Bank:
 
     def look(self, agent):
         asked, level = time.monotonic_ns(), self.rng.choice(["committed", "committed", "committed", "uncommitted"])
-        key = self.rng.choice([self.hot(), self.hot("count"), self.key("fleeting", 0)])
+        kinds = [
+            ("watched", 0),
+            ("watched", 0),
+            ("list", self.rng.randrange(HOT)),
+            ("count", self.rng.randrange(HOT)),
+            ("fleeting", 0),
+        ]
+        key = self.key(*self.rng.choice(kinds))
         order = (
             {"do": "list", "level": level} if self.rng.random() < 0.1 else {"do": "look", "key": key, "level": level}
         )

@@ -92,15 +92,15 @@ async fn function_of_everything_serves_direct_invocations() {
     }
 }
 
-/// The template has `Binary: leasehold-locks`, and `Handler: acquire` a few lines below.
+/// The template has `Metadata: *locks`, an alias that names the binary, and `Handler: acquire` below.
 #[tokio::test]
 async fn every_handler_of_the_template_starts() {
     let mut found = 0;
     for function in include_str!("../../../template.yaml").split("Type: AWS::Serverless::Function").skip(1) {
-        let value = |name: &str| function.split(name).nth(1)?.split([' ', '\n']).next();
-        let binary = match value("Binary: ") {
-            Some("leasehold-locks") => LOCKS,
-            Some("leasehold-transactions") => TRANSACTIONS,
+        let value = |name: &str| function.split(name).nth(1)?.split([' ', ',', '\n']).next();
+        let binary = match value("Metadata: ") {
+            Some("&locks" | "*locks") => LOCKS,
+            Some("&transactions" | "*transactions") => TRANSACTIONS,
             other => panic!("no such binary: {other:?}"),
         };
         let handler = value("Handler: ").expect("each function has one");

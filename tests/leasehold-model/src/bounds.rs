@@ -128,7 +128,7 @@ impl Bounds {
             Self { name: "two lease ids", deletes: true, lease_ids: 2, ..first },
             Self { name: "three callers", callers: 3, breaks: 1, ..first },
             Self { name: "a Java client", java: 2, breaks: 1, deletes: true, ..first },
-            Self { name: "wants", wants: 2, copies: 1, java: 1, breaks: 1, deletes: true, ..first },
+            Self { name: "wants", wants: 1, java: 1, deletes: true, ..first },
             Self { name: "clocks", clock: true, breaks: 1, leases: &[200], end: 500, ..first },
             Self { name: "delays", delays: true, ..once },
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },

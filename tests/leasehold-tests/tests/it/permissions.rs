@@ -303,7 +303,7 @@ async fn called_for_transactions() -> Actions {
     bench.into_seen()
 }
 
-/// The actions that each function's role allows. `scripts/compare_stacks.py` compares the file with the roles that the
+/// The actions that each function's role allows. `scripts/check_template.py` compares the file with the roles that the
 /// SAM translator generates from the template.
 fn allowed() -> Actions {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/actions.json");

@@ -1,6 +1,6 @@
 """Deploys the template of the CDK construct to a local AWS, and acquires and releases a lock through it.
 
-Called by cdk.sh, with the local AWS at AWS_ENDPOINT_URL. Argument: the folder that the CDK filled.
+Called by scripts/cdk.sh, with the local AWS at AWS_ENDPOINT_URL. Argument: the folder that the CDK filled.
 """
 
 import io

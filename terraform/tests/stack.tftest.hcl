@@ -1,0 +1,147 @@
+# Plans of the module, without an account. tests/compare.py compares the first two with template.yaml.
+
+mock_provider "aws" {
+  # So that plans know what an account would make up.
+  override_during = plan
+
+  mock_data "aws_partition" {
+    defaults = { partition = "aws" }
+  }
+  mock_data "aws_region" {
+    defaults = { id = "eu-west-1" }
+  }
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
+  # Of these two, each has a name of its own.
+  mock_resource "aws_lambda_function" {}
+  mock_resource "aws_apigatewayv2_integration" {}
+  mock_resource "aws_iam_role" {
+    defaults = { arn = "arn:aws:iam::123456789012:role/one" }
+  }
+  mock_resource "aws_dynamodb_table" {
+    defaults = {
+      arn        = "arn:aws:dynamodb:eu-west-1:123456789012:table/one"
+      stream_arn = "arn:aws:dynamodb:eu-west-1:123456789012:table/one/stream/1"
+    }
+  }
+  mock_resource "aws_sfn_state_machine" {
+    defaults = { arn = "arn:aws:states:eu-west-1:123456789012:stateMachine:one" }
+  }
+  mock_resource "aws_cloudwatch_log_group" {
+    defaults = { arn = "arn:aws:logs:eu-west-1:123456789012:log-group:one" }
+  }
+  mock_resource "aws_cloudwatch_event_rule" {
+    defaults = { arn = "arn:aws:events:eu-west-1:123456789012:rule/one" }
+  }
+  mock_resource "aws_sqs_queue" {
+    defaults = { arn = "arn:aws:sqs:eu-west-1:123456789012:one", url = "https://sqs.eu-west-1.amazonaws.com/123456789012/one" }
+  }
+  mock_resource "aws_apigatewayv2_api" {
+    defaults = { id = "api1", execution_arn = "arn:aws:execute-api:eu-west-1:123456789012:api1" }
+  }
+}
+
+variables {
+  code_directory = "target/lambda"
+}
+
+run "defaults" {
+  command = plan
+
+  assert {
+    condition     = length(aws_apigatewayv2_route.route) == 16
+    error_message = "By default there are 16 routes, of them none of watches and transactions."
+  }
+  assert {
+    condition     = alltrue([for route in aws_apigatewayv2_route.route : route.authorization_type == "AWS_IAM"])
+    error_message = "Callers sign by default."
+  }
+  assert {
+    condition     = aws_dynamodb_table.locks[0].deletion_protection_enabled
+    error_message = "DynamoDB refuses to delete the table by default."
+  }
+}
+
+run "shared" {
+  command = plan
+  variables {
+    functions         = "one"
+    function_url      = true
+    watch_concurrency = 10
+    wake_waiters      = true
+  }
+
+  assert {
+    condition     = !contains(keys(aws_lambda_function.function), "Heartbeat") && contains(keys(aws_lambda_function.function), "Watch")
+    error_message = "One function serves acquire, heartbeat and release, and watches have one of their own."
+  }
+}
+
+run "tokens" {
+  command = plan
+  variables {
+    authorizer   = "JWT"
+    jwt_issuer   = "https://issuer"
+    jwt_audience = ["locks"]
+  }
+
+  assert {
+    condition     = alltrue([for route in aws_apigatewayv2_route.route : route.authorization_type == "JWT"])
+    error_message = "Every route needs a token."
+  }
+}
+
+run "parameters" {
+  command = plan
+  variables {
+    name                   = "orders"
+    existing_table_name    = "fleet"
+    lost_locks_alarm_count = 7
+    log_level              = "warn"
+  }
+
+  assert {
+    condition     = length(aws_dynamodb_table.locks) == 0
+    error_message = "An existing table is used, and none is made."
+  }
+  assert {
+    condition     = alltrue([for function in aws_lambda_function.function : function.environment[0].variables.LEASEHOLD_TABLE_NAME == "fleet" && function.environment[0].variables.LEASEHOLD_STACK == "orders" && function.environment[0].variables.LEASEHOLD_LOG == "warn"])
+    error_message = "Functions know the table, the stack and the level of the log."
+  }
+  assert {
+    condition     = aws_cloudwatch_metric_alarm.alarm["LostLocksAlarm"].threshold == 7
+    error_message = "The threshold of an alarm is the template's parameter."
+  }
+  assert {
+    condition     = aws_cloudwatch_metric_alarm.alarm["LostLocksAlarm"].dimensions == tomap({ stack = "orders", operation = "heartbeat" })
+    error_message = "Alarms watch the metrics of this stack."
+  }
+}
+
+run "unsafe_combinations" {
+  command = plan
+  variables {
+    authorizer    = "NONE"
+    owner_binding = true
+    function_url  = true
+  }
+  expect_failures = [var.owner_binding, var.function_url]
+}
+
+run "tokens_need_an_issuer" {
+  command = plan
+  variables {
+    authorizer = "JWT"
+  }
+  expect_failures = [var.authorizer]
+}
+
+run "waking_needs_a_stream" {
+  command = plan
+  variables {
+    existing_table_name = "fleet"
+    wake_waiters        = true
+  }
+  expect_failures = [var.wake_waiters]
+}
