@@ -2,8 +2,8 @@
 //!
 //! A **lock** is one row that at most one holder owns. [`LockTable`] acquires, renews, releases and breaks it, each
 //! with exactly one conditional write. DynamoDB returns the old row with that write, applied or refused, and the answer
-//! follows from that row. No read comes before the write, and none after it. Only a deleted lock's additional attributes
-//! cost a second write, which is tried once.
+//! follows from that row. No read comes before the write, and none after it. Only a deleted lock's additional
+//! attributes cost a second write, which is tried once.
 //!
 //! ```text
 //! model       the words as types: a value that exists is valid

@@ -297,8 +297,8 @@ pub struct EnqueueRequest {
     /// an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
-    /// The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`, with
-    /// the reason `not-queued`.
+    /// The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`,
+    /// with the reason `not-queued`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub number: Option<u64>,

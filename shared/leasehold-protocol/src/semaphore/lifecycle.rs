@@ -274,7 +274,8 @@ impl Semaphore {
         self.capacity_version.as_deref().unwrap_or(INITIAL_CAPACITY)
     }
 
-    /// Whether it is this ticket's turn: the free permits cover it and all tickets ahead. True where the ticket is gone.
+    /// Whether it is this ticket's turn: the free permits cover it and all tickets ahead. True where the ticket is
+    /// gone.
     pub fn is_turn_of(&self, ticket_id: &str) -> bool {
         let Some(mine) = self.queue.get(ticket_id) else { return true };
         let ahead = self.queue.values().filter(|other| other.number < mine.number && self.is_ahead(other));

@@ -364,8 +364,8 @@ pub struct Release {
     pub lease_id: LeaseId,
     /// The version that the holder, or the ticket, must still have, if given.
     pub expected: Option<Rvn>,
-    /// The claim that ends: it saves a write, since the row remembers ends by their numbers. A wrong one, or none, makes
-    /// a second write with the number that the row shows.
+    /// The claim that ends: it saves a write, since the row remembers ends by their numbers. A wrong one, or none,
+    /// makes a second write with the number that the row shows.
     pub number: Option<ClaimNumber>,
     /// The principal, if given: the entry must be bound to no other.
     pub principal: Option<Principal>,

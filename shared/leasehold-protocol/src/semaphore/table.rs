@@ -104,8 +104,8 @@ impl LockTable {
         .await
     }
 
-    /// Carries out an operation on a semaphore. `write` gets the row that refused the write before. The write that creates
-    /// the row has the row that the life cycle makes of nothing.
+    /// Carries out an operation on a semaphore. `write` gets the row that refused the write before. The write that
+    /// creates the row has the row that the life cycle makes of nothing.
     async fn carry_out_on_semaphore<T>(
         &self,
         key: &LockKey,
