@@ -162,13 +162,13 @@ mod tests {
                 let age = ages.get(&json!([id, version])).copied().unwrap_or_default();
                 stale_after(lease).saturating_sub(age)
             });
-            let named = |names: Vec<ObservedEntry>| {
+            let shown = |names: Vec<ObservedEntry>| {
                 let entry = |it: ObservedEntry| json!({ "holderId": it.holder_id, "version": it.version, "permits": it.permits });
                 names.into_iter().map(entry).collect::<Value>()
             };
             let plan = match plan {
-                Plan::Ask(names) => json!({ "ask": named(names) }),
-                Plan::Enqueue(names) => json!({ "enqueue": named(names) }),
+                Plan::Ask(names) => json!({ "ask": shown(names) }),
+                Plan::Enqueue(names) => json!({ "enqueue": shown(names) }),
                 Plan::Wait(longest) => json!({ "waitMs": longest.as_millis() }),
             };
             assert_eq!(plan, case["expect"], "{}", case["name"]);

@@ -491,7 +491,7 @@ impl World {
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.acquire(self.row(), &request, me, stamp);
-                let answer = Answer::of(answer, row.as_ref(), Answer::granted);
+                let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::granted(&grant));
                 (row, is_written, answer)
             }
             Request::Heartbeat { keep, .. } => {
@@ -531,7 +531,7 @@ impl World {
                 let (row, is_written, answer) = life_cycle.enqueue(self.row(), &request, me, stamp);
                 let entered = |entry: Entry| match entry {
                     Entry::Queued(place) => Answer::Queued { number: place.ticket.number },
-                    Entry::Granted(grant) => Answer::granted(grant),
+                    Entry::Granted(grant) => Answer::granted(&grant),
                 };
                 let answer = Answer::of(answer, row.as_ref(), entered);
                 (row, is_written, answer)
@@ -808,7 +808,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    fn granted(grant: Grant) -> Self {
+    fn granted(grant: &Grant) -> Self {
         Self::Granted { token: grant.holder.fencing_token, permits: grant.holder.claim.permits }
     }
 
