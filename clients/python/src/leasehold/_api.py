@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ._messages import Call, read
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms
+from .errors import Superseded
 from .model import (
     Grant,
     Grants,

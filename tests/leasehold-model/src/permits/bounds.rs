@@ -103,7 +103,11 @@ impl Bounds {
             Clause::DeadHolderVersion | Clause::Changed => later,
             Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
             Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
-            Clause::AcquireSequence => Self { queue: true, wants: &[1, 1, 1], copies: 1, in_flight: 2, ..soon },
+            // A dead holder's permit stays, and the operator adds one.
+            Clause::AcquireSequence => {
+                let two = Self { queue: true, lease_ids: 2, copies: 1, in_flight: 2, ..soon };
+                Self { deaths: true, new_capacity: Some(2), ..two }
+            }
             Clause::EnqueueSequence => Self { queue: true, attempts: 2, ..later },
             Clause::HeartbeatSequence => Self { requests: 3, attempts: 2, in_flight: 2, leases: &[300, 100], ..later },
             Clause::FirstAnswer => Self { attempts: 2, ..now },
