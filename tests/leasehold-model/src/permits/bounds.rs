@@ -30,6 +30,8 @@ pub struct Bounds {
     pub steps: &'static [u16],
     /// The leases of heartbeats. The first is also the lease of grants and tickets.
     pub leases: &'static [u16],
+    /// Whether all permits are held at first, by somebody who is none of the callers.
+    pub is_held: bool,
     /// Whether callers use the queue.
     pub queue: bool,
     /// Whether holders give permits back by heartbeats.
@@ -57,6 +59,7 @@ const SMALL: Bounds = Bounds {
     end: 200,
     steps: &[100],
     leases: &[100],
+    is_held: false,
     queue: false,
     gives_back: false,
     names: 10,
@@ -103,10 +106,9 @@ impl Bounds {
             Clause::DeadHolderVersion | Clause::Changed => later,
             Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
             Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
-            // A dead holder's permit stays, and the operator adds one.
+            // The permit stays with a holder that nobody knows, and the operator adds one.
             Clause::AcquireSequence => {
-                let two = Self { queue: true, lease_ids: 2, copies: 1, in_flight: 2, ..soon };
-                Self { deaths: true, new_capacity: Some(2), ..two }
+                Self { queue: true, is_held: true, new_capacity: Some(2), copies: 1, in_flight: 2, ..soon }
             }
             Clause::EnqueueSequence => Self { queue: true, attempts: 2, ..later },
             Clause::HeartbeatSequence => Self { requests: 3, attempts: 2, in_flight: 2, leases: &[300, 100], ..later },
@@ -116,7 +118,8 @@ impl Bounds {
             Clause::Available => now,
             Clause::Token => Self { wants: &[1, 1, 1], capacity: 3, ..now },
             Clause::ExpectedCapacity => Self { capacity: 2, new_capacity: Some(1), copies: 1, ..now },
-            Clause::DeadTicketVersion | Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
+            Clause::DeadTicketVersion => Self { queue: true, is_held: true, ..later },
+            Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
                 Self { queue: true, lease_ids: 2, ..soon }
             }
             Clause::Cap => Self { leases: &[300, 100], ..later },

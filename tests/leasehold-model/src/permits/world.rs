@@ -247,16 +247,43 @@ fn all_dead(names: &[Name], me: &LeaseIdOf) -> AllDead {
     valid(AllDead::new(dead.collect(), &Member::new(&key(), &me.id)))
 }
 
+/// A request for all permits by somebody whom no caller knows.
+fn of_nobody(count: u8, capacity: u64, names: &[Name]) -> Acquire {
+    let me = member(NEW, count);
+    Acquire {
+        key: key(),
+        owner_name: valid(OwnerName::new(NAMES[NEW])),
+        lease_id: me.id.clone(),
+        sequence: None,
+        lease_duration: valid(LeaseDuration::from_millis(100)),
+        permits: permits(capacity),
+        capacity: permits(capacity),
+        dead: all_dead(names, me),
+        checked_by_clock: false,
+        by_clock: false,
+        epoch: None,
+        number: None,
+        data: None,
+        principal: None,
+    }
+}
+
 impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
+        let held = bounds.is_held.then(|| {
+            let stamp = Stamp { rvn: "held".into(), now_us: microseconds(0) };
+            let request = of_nobody(0, bounds.capacity, &[]);
+            let step = lifecycle::acquire(&Found::Free(None), &request, &stamp, &Policy::default());
+            step.expect("tokens are small").row.expect("it was made")
+        });
         Self {
             now: 0,
-            row: None,
+            highest_token: held.as_ref().map_or(0, |row| row.fencing_token),
+            row: held.map(Stored),
             callers: vec![Caller::default(); bounds.wants.len()],
             network: Vec::new(),
             copies: 0,
             capacity_is_asked: false,
-            highest_token: 0,
             highest_capacity: bounds.capacity,
             granted: BTreeSet::new(),
             event: None,
@@ -607,8 +634,8 @@ impl World {
                 Some(Request::Enqueue { .. }) => Event::RemovedByTicket,
                 _ => Event::TakenOver,
             });
-            let caller = &self.callers[caller];
-            if caller.lease_id == count && caller.believes_in(self.now) > 0 {
+            let relies = |caller: &Caller| caller.lease_id == count && caller.believes_in(self.now) > 0;
+            if self.callers.get(caller).is_some_and(relies) {
                 self.breaks_promise(Promise::HoldersKeep);
             }
         }
@@ -749,23 +776,7 @@ impl World {
     fn check_way_out(&mut self) {
         let Some(row) = self.row() else { return };
         let names: Vec<_> = view(row).into_iter().map(|entry| entry.name).collect();
-        let me = member(NEW, 0);
-        let request = Acquire {
-            key: key(),
-            owner_name: valid(OwnerName::new(NAMES[NEW])),
-            lease_id: me.id.clone(),
-            sequence: None,
-            lease_duration: valid(LeaseDuration::from_millis(100)),
-            permits: permits(row.capacity),
-            capacity: permits(row.capacity),
-            dead: all_dead(&names, me),
-            checked_by_clock: false,
-            by_clock: false,
-            epoch: None,
-            number: None,
-            data: None,
-            principal: None,
-        };
+        let request = of_nobody(1, row.capacity, &names);
         let stamp = Stamp { rvn: "new".into(), now_us: microseconds(self.now) };
         let found = Found::Semaphore(Box::new(row.clone()));
         let step = lifecycle::acquire(&found, &request, &stamp, &Policy::default());
