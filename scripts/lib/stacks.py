@@ -11,7 +11,7 @@ import sys
 # The tables in policies.
 TABLES = (
     # The longer name first: the other one is a part of it.
-    ("TransactionTableArns", "accounts"),
+    ("TransactionTableArns", "items"),
     ("TransactionTable", "transactions"),
     ("WaitersTable", "waiters"),
     ("LockTable", "locks"),

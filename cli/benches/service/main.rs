@@ -20,9 +20,9 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 use hyper::Method;
-use leasehold_api::Service;
 use leasehold_api::access::Caller;
-use leasehold_api::http::{HttpRequest, Operation, handle};
+use leasehold_api::http::{HttpRequest, handle};
+use leasehold_api::{Routed, Service};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LeaseId, LockTable, Policy, TableSchema, ensure_table};
@@ -73,23 +73,21 @@ async fn overhead() {
     let heartbeat = json!({ "key": "bench", "leaseId": "bench", "leaseDurationMs": 20_000 }).to_string();
 
     println!("handler over bare SDK UpdateItem, in process, median of alternating runs");
-    for (name, operation, body) in
-        [("acquire", Operation::Acquire, &acquire), ("heartbeat", Operation::Heartbeat, &heartbeat)]
-    {
+    for (name, body) in [("acquire", &acquire), ("heartbeat", &heartbeat)] {
+        let route = Service::ROUTES.iter().find(|route| route.operation.name == name).expect("it has a route");
         let (mut bare, mut handled) = (Vec::new(), Vec::new());
         for round in 0..12_000 {
             let started = Instant::now();
-            bare_update(&client, operation).await;
+            bare_update(&client, name == "acquire").await;
             let bare_time = started.elapsed();
             let started = Instant::now();
             let request = HttpRequest {
-                caller: &Caller::unrestricted(),
                 method: &Method::POST,
                 content_type: Some("application/json"),
                 query: "",
                 body: body.as_bytes(),
             };
-            let response = handle(&service, operation, request).await;
+            let response = handle(&service, &route.admit(Caller::unrestricted()).expect("all may"), request).await;
             let handled_time = started.elapsed();
             assert!(response.status().is_success());
             if round >= 2000 {
@@ -108,7 +106,7 @@ async fn overhead() {
 }
 
 /// The handler's update, as a bare SDK call.
-async fn bare_update(client: &Client, operation: Operation) {
+async fn bare_update(client: &Client, is_acquire: bool) {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: u64| AttributeValue::N(value.to_string());
     let hash = AttributeValue::B(Blob::new(BARE_HASH.as_slice()));
@@ -125,8 +123,8 @@ async fn bare_update(client: &Client, operation: Operation) {
         .expression_attribute_values(":leaseMs", number(20_000))
         .expression_attribute_values(":staleAt", number(1_800_000_000_000))
         .expression_attribute_values(":expireAt", number(1_800_000_000));
-    let request = match operation {
-        Operation::Acquire => request
+    let request = if is_acquire {
+        request
             .condition_expression(format!(
                 "attribute_not_exists(#key) OR (attribute_exists(#key) AND ((attribute_exists(isReleased) AND \
                  (attribute_not_exists(leaseIdHash) OR leaseIdHash <> :leaseIdHash)) OR \
@@ -144,13 +142,14 @@ async fn bare_update(client: &Client, operation: Operation) {
             .expression_attribute_values(":zero", number(0))
             .expression_attribute_values(":one", number(1))
             .expression_attribute_values(":now", number(1_800_000_000_000))
-            .expression_attribute_values(":lastToken", number((1 << 53) - 2)),
-        _ => request
+            .expression_attribute_values(":lastToken", number((1 << 53) - 2))
+    } else {
+        request
             .condition_expression(format!("leaseIdHash = :leaseIdHash AND {ours} AND attribute_not_exists(isReleased)"))
             .update_expression(
                 "SET recordVersionNumber = :rvn, leaseVersion = :rvn, expireAt = :expireAt, staleAt = :staleAt, \
                  leaseDuration = :leaseDuration, leaseMs = :leaseMs",
-            ),
+            )
     };
     Box::pin(request.send()).await.expect("applied");
 }

@@ -111,7 +111,7 @@ async fn break_entry(client: &Client, args: &BreakArgs, holder: &str) -> Result<
     };
     let outcome = args.common.patiently(client.break_entry(key.clone(), id.clone(), version)).await?;
     let entry = format!("{} of {}", plain(&id), plain(&key.to_string()));
-    args.common.output.result(&ReleaseResponse { outcome }, || match outcome {
+    args.common.output.result(&ReleaseResponse { outcome, wanted: false }, || match outcome {
         ReleaseOutcome::Released if id.starts_with("t-") => format!("{entry} is broken: it waits no more"),
         ReleaseOutcome::Released => format!("{entry} is broken: its permits are free"),
         ReleaseOutcome::Replayed | ReleaseOutcome::Absent => format!("{entry} is gone already: nothing was broken"),
@@ -137,7 +137,7 @@ fn find<'a>(view: &'a Lock, beginning: &str, key: &str) -> Result<Life<'a>, Fail
 
 fn report(args: &BreakArgs, outcome: ReleaseOutcome) -> Result<(), Failure> {
     let key = plain(&args.lock.lock_key().to_string());
-    args.common.output.result(&ReleaseResponse { outcome }, || match outcome {
+    args.common.output.result(&ReleaseResponse { outcome, wanted: false }, || match outcome {
         ReleaseOutcome::Released => format!("{key} is broken: it is free"),
         ReleaseOutcome::Replayed => format!("{key} is free already: nothing was broken"),
         ReleaseOutcome::Absent => format!("{key} is gone: there is no such row any more"),

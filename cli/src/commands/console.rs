@@ -19,7 +19,8 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use leasehold_api::http::{problem_response, unknown_route};
 use leasehold_client::Transport;
 use leasehold_server::{self as server, Checked, Guard, Load, Tokens, console};
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_wire::operation::{BREAK, GET, GET_TRANSACTION, LIST, LIST_TRANSACTIONS};
+use leasehold_wire::{Problem, ProblemType};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
@@ -51,9 +52,10 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     let address = listener.local_addr().unwrap_or(address);
     let (token, sha256) = server::new_token();
     let tokens = Tokens::one(&sha256);
-    let routes = proxy(transport).merge(console::routes(&args.common.place()));
+    let pages = console::routes(&args.common.place());
     let guard = Guard::new(address.ip(), &[]);
-    let app = server::protect(routes, Checked { guard, tokens: Some(Arc::new(tokens)), load: Load::default() });
+    let checked = Checked { guard, tokens: Some(Arc::new(tokens)), load: Load::default() };
+    let app = server::protect(proxy(transport), pages, Router::new(), checked);
     // A failure to print stops nothing: an open page goes on.
     let _ = writeln!(
         std::io::stdout(),
@@ -70,11 +72,11 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
 
 /// Passes on the requests of the page, and no others.
 fn proxy(transport: Arc<dyn Transport>) -> Router {
-    let reads = [path::LOCK, path::LOCKS, path::TRANSACTION, path::TRANSACTIONS];
+    let reads = [GET.path, LIST.path, GET_TRANSACTION.path, LIST_TRANSACTIONS.path];
     reads
         .into_iter()
         .fold(Router::new(), |router, path| router.route(path, get(forward)))
-        .route(path::BREAK, post(forward))
+        .route(BREAK.path, post(forward))
         .fallback(any(async || problem_response(&unknown_route()).map(Body::from)))
         .with_state(transport)
 }

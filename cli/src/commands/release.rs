@@ -48,5 +48,5 @@ pub(crate) async fn main(args: ReleaseArgs) -> Result<(), Failure> {
         Released::Released | Released::StillHeld => (ReleaseOutcome::Released, "is released"),
     };
     let text = || format!("{} {words}", plain(&args.lock.lock_key().to_string()));
-    args.common.output.result(&ReleaseResponse { outcome }, text)
+    args.common.output.result(&ReleaseResponse { outcome, wanted: false }, text)
 }

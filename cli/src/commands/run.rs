@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use aws_sdk_dynamodb::primitives::{DateTime, DateTimeFormat};
 use clap::Args;
 use leasehold_client::{AllRequest, Client, LockKey, LockRequest, PermitRequest, Semaphore, Wait};
 
@@ -285,9 +284,7 @@ impl OccurrenceArgs {
     fn occurrence(&self, now: Duration) -> Option<String> {
         let of_period = |period: Duration| {
             let start = now.as_secs() / period.as_secs() * period.as_secs();
-            let start = DateTime::from_secs(i64::try_from(start).unwrap_or(i64::MAX));
-            // Only times that no calendar has cannot be written.
-            start.fmt(DateTimeFormat::DateTime).unwrap_or_default()
+            duration::show_time(start)
         };
         self.once.clone().or_else(|| self.every.map(of_period))
     }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client as DynamoDb;
 use leasehold_api::access::Caller;
-use leasehold_api::http::{Operation, Route};
-use leasehold_api::{Service, direct};
+use leasehold_api::{Routed, Service, direct};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -25,7 +24,7 @@ async fn lambda() -> InvokeApi {
     let handle = move |_, input| {
         let service = service.clone();
         async move {
-            let answer = direct::invoke(&service, Operation::ALL, &Caller::unrestricted(), input).await;
+            let answer = direct::invoke(&service, Service::ROUTES, Caller::unrestricted(), input).await;
             let document = |text: &str| serde_json::from_str::<Value>(text).expect("a JSON document");
             answer.map(|answer| document(answer.get())).map_err(|problem| {
                 let message = serde_json::to_string(&problem).expect("a JSON document");

@@ -274,6 +274,18 @@ def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient,
     assert guard.is_held
 
 
+def test_heartbeat_goes_on_when_the_failed_one_ends_late(
+    proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next heartbeat is due before the thread of the failed one has come to its end."""
+    monkeypatch.setattr("leasehold._guard._log.warning", lambda *_: time.sleep(0.3))
+    guard = make_client(proxy.url).acquire(key, heartbeat_interval=0.1).granted()
+    proxy.fault = only("heartbeat", Refuse())
+    before = proxy.count("heartbeat")
+    eventually(lambda: proxy.count("heartbeat") > before + 5, within=15)
+    assert guard.is_held
+
+
 def test_release_during_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, heartbeat_interval=0.05).granted()

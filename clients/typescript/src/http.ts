@@ -40,6 +40,7 @@ const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
   "acquire-all": ["POST", "/v1/acquire-all"],
   heartbeat: ["POST", "/v1/heartbeat"],
   release: ["POST", "/v1/release"],
+  want: ["POST", "/v1/want"],
   break: ["POST", "/v1/break"],
   get: ["GET", "/v1/lock"],
   watch: ["GET", "/v1/watch"],

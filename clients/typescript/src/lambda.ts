@@ -31,7 +31,15 @@ export interface LambdaOptions {
 /** Calls that only the HTTP API has. */
 const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** Calls of the function for locks. The function for transactions has the others. */
-const LOCK_CALLS: ReadonlySet<Call> = new Set(["acquire", "acquire-all", "heartbeat", "release", "break", "get"]);
+const LOCK_CALLS: ReadonlySet<Call> = new Set([
+  "acquire",
+  "acquire-all",
+  "heartbeat",
+  "release",
+  "want",
+  "break",
+  "get",
+]);
 /** The limit for baggage in a client context, whose size is bounded. */
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 

@@ -36,6 +36,7 @@ export interface Requests {
   "acquire-all": Numbered<Request<"AcquireAllRequest">>;
   heartbeat: Numbered<Request<"HeartbeatRequest">>;
   release: Request<"ReleaseRequest">;
+  want: Request<"WantRequest">;
   break: Request<"BreakRequest">;
   get: { key: string; sortKey: string | undefined };
   watch: { key: string; sortKey: string | undefined; version: string; waitMs: number };
@@ -68,6 +69,7 @@ export interface Answers {
   "acquire-all": Schemas["AcquireAllResponse"];
   heartbeat: Schemas["HeartbeatResponse"];
   release: Schemas["ReleaseResponse"];
+  want: Schemas["WantResponse"];
   break: Schemas["ReleaseResponse"];
   get: Schemas["Lock"];
   watch: Schemas["Lock"];
@@ -104,6 +106,7 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
   "acquire-all": { leaseDurationMs: "number", fencingToken: "number", locks: "object" },
   heartbeat: LEASE,
   release: { outcome: "string" },
+  want: { outcome: "string" },
   break: { outcome: "string" },
   get: { recordVersionNumber: "string" },
   watch: { recordVersionNumber: "string", state: "string" },

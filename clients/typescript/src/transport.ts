@@ -8,6 +8,7 @@ export type Call =
   | "acquire-all"
   | "heartbeat"
   | "release"
+  | "want"
   | "break"
   | "get"
   | "watch"

@@ -726,6 +726,8 @@ export interface components {
              * @description The new record version number.
              */
             recordVersionNumber: string;
+            /** @description True if somebody waits for the lock, by a mark of `want`. A holder may release the lock earlier than planned. */
+            wanted?: boolean;
         };
         /** @description The public view of a holder of permits. */
         Holder: {
@@ -1040,6 +1042,11 @@ export interface components {
         ReleaseResponse: {
             /** @description The outcome of the release. */
             outcome: components["schemas"]["ReleaseOutcome"];
+            /**
+             * @description True if somebody may wait for the lock: by a mark of `want`, or the release was a repeat. A caller that acquires
+             *     the lock again should pause first. A break and a release of permits tell nothing about it.
+             */
+            wanted?: boolean;
         };
         /**
          * @description Whether the answer to a failed condition contains the item.
@@ -1177,6 +1184,25 @@ export interface components {
             TableName: string;
             /** @description The update expression. */
             UpdateExpression: string;
+        };
+        /**
+         * @description The outcome of a mark.
+         * @enum {string}
+         */
+        WantOutcome: "marked" | "already-marked" | "free" | "not-ours";
+        /** @description A waiter's mark on a lock, which its holder learns of. */
+        WantRequest: {
+            /** @description The lock's key. */
+            key: string;
+            /** @description The waiter, for people to read: 1 to 1024 bytes. */
+            ownerName: string;
+            /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+        };
+        /** @description The mark, or the reason why there is none. */
+        WantResponse: {
+            /** @description The outcome of the mark. */
+            outcome: components["schemas"]["WantOutcome"];
         };
         /** @description One of several requested locks. */
         WantedLock: {

@@ -136,15 +136,20 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     const holder = guardOf(await service.client().tryAcquire(key));
-    let polls = 0;
-    proxy.fault = ({ call }) => (call === "acquire" && ++polls > 1 ? { delayRequest: 20_000 } : "pass");
+    let isSlow = false;
+    proxy.fault = ({ call }) => (call === "acquire" && isSlow ? { delayRequest: 12_000 } : "pass");
     const start = performance.now();
-    const waiting = client.acquire(key, { wait: 6000, lease: 20_000 });
-    await eventually(() => polls > 1, "a second poll");
+    const waiting = client.acquire(key, { wait: 9000, lease: 20_000 });
+    await eventually(() => proxy.calls("acquire").length > 2, "answers");
+    // The end of the wait comes before the time-out of a request, which is 5 s.
+    await sleep(5000 - (performance.now() - start));
+    isSlow = true;
+    const polls = proxy.calls("acquire").length;
+    await eventually(() => proxy.calls("acquire").length > polls, "a poll without an answer");
     // The delayed request would be granted now.
     await holder.release();
     heldOf(await waiting);
-    assert.ok(performance.now() - start < 20_000);
+    assert.ok(performance.now() - start < 12_000);
     await eventually(
       async () => (await service.client().get(key))?.ownerName === "test" && (await isReleased(key)),
       "released",

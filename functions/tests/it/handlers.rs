@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use leasehold_api::http::{Operation, Route};
-use leasehold_api::{SemaphoreOperation, TransactionOperation};
 use leasehold_sandbox::{Answer, InitError, Sandbox};
+use leasehold_wire::operation::{Family, OPERATIONS, Operation, Subject};
 use serde_json::{Value, json};
 
 const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
@@ -29,7 +28,7 @@ async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
     let (mut sandbox, ready) = start(binary, handler).await;
     ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
     let mut served = Vec::new();
-    for path in all_paths() {
+    for path in paths(|_| true) {
         // No operation has this method, so nothing is carried out.
         let http = json!({ "method": "PUT" });
         let event = json!({ "rawPath": path, "requestContext": { "http": http }, "headers": {} });
@@ -42,39 +41,32 @@ async fn served(binary: &str, handler: &str) -> Vec<&'static str> {
     served
 }
 
-fn paths<R: Route>(operations: &[R]) -> Vec<&'static str> {
-    operations.iter().map(|operation| operation.path()).collect()
-}
-
-fn all_paths() -> Vec<&'static str> {
-    [paths(Operation::ALL), paths(SemaphoreOperation::ALL), paths(TransactionOperation::ALL)].concat()
+/// Returns the paths of these operations.
+fn paths(serves: impl Fn(&Operation) -> bool) -> Vec<&'static str> {
+    OPERATIONS.iter().filter(|operation| serves(operation)).map(|operation| operation.path).collect()
 }
 
 #[tokio::test]
 async fn handler_serves_its_own_routes_only() {
-    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
-    let all = [paths(Operation::ALL), paths(SemaphoreOperation::ALL)].concat();
-    for (handler, expected) in [
-        ("acquire", paths(&holders)),
-        ("acquire-all", paths(&[Operation::AcquireAll])),
-        ("heartbeat", paths(&[Operation::Heartbeat])),
-        ("release", paths(&[Operation::Release])),
-        ("break", paths(&[Operation::Break])),
-        ("get", paths(&[Operation::Get])),
-        ("watch", paths(&[Operation::Watch])),
-        ("list", paths(&[Operation::List])),
-        ("health", paths(&[Operation::Health])),
-        ("semaphore", paths(SemaphoreOperation::ALL)),
-        ("bootstrap", all.clone()),
-        ("", all),
-    ] {
+    let is_transaction = |operation: &Operation| operation.subject == Subject::Transaction;
+    let of = |subject| paths(move |operation| operation.subject == subject);
+    let mut expected = vec![
+        ("semaphore", of(Subject::Semaphore)),
+        ("bootstrap", paths(|operation| !is_transaction(operation))),
+        ("", paths(|operation| !is_transaction(operation))),
+    ];
+    let functions = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock).map(|one| one.function);
+    expected.extend(functions.map(|function| {
+        let also: &[&str] = if function == "acquire" { &["heartbeat", "release"] } else { &[] };
+        (function, paths(|operation| operation.function == function || also.contains(&operation.function)))
+    }));
+    for (handler, expected) in expected {
         assert_eq!(served(LOCKS, handler).await, expected, "{handler}");
     }
-    for (handler, expected) in [
-        ("transact", paths(TransactionOperation::FOR_CALLERS)),
-        ("sweep", paths(TransactionOperation::FOR_OPERATORS)),
-        ("bootstrap", paths(TransactionOperation::ALL)),
-    ] {
+    let of = |family| paths(move |operation| operation.family == family);
+    for (handler, expected) in
+        [("transact", of(Family::Transact)), ("sweep", of(Family::Sweep)), ("bootstrap", paths(is_transaction))]
+    {
         assert_eq!(served(TRANSACTIONS, handler).await, expected, "{handler}");
     }
 }

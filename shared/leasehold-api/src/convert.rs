@@ -6,11 +6,11 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
     LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, Occurrence, Once, OwnerName, Principal, Release,
-    ReleaseOutcome, Rvn, Sequence, lifecycle,
+    ReleaseOutcome, Rvn, Sequence, Want, lifecycle,
 };
 use leasehold_wire::{
     self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason, Problem,
-    ProblemType, ReleaseRequest, Secret, Staleness,
+    ProblemType, ReleaseRequest, Secret, Staleness, WantRequest,
 };
 
 use crate::attributes;
@@ -51,6 +51,10 @@ pub(crate) fn within(part: impl Display, problem: Problem) -> Problem {
 
 pub(crate) fn key(key: String, sort_key: Option<String>) -> Result<LockKey, Problem> {
     LockKey::new(key, sort_key).map_err(|error| problem(&error))
+}
+
+pub(crate) fn want(request: WantRequest) -> Result<Want, Problem> {
+    Ok(Want { key: key(request.key, request.sort_key)?, owner_name: checked(OwnerName::new(request.owner_name))? })
 }
 
 pub(crate) fn acquire(request: AcquireRequest, principal: Option<Principal>) -> Result<Acquire, Problem> {

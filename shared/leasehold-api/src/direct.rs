@@ -18,27 +18,28 @@ const MAX_PROBLEM_BYTES: usize = 30_000;
 ///
 /// # Errors
 /// The problem; [`ProblemType::error_name`] is the name of the error.
-pub async fn invoke<R: Route>(
-    service: &R::Service,
-    operations: &[R],
-    caller: &Caller,
+pub async fn invoke<S: 'static>(
+    service: &S,
+    routes: impl IntoIterator<Item = &'static Route<S>>,
+    caller: Caller,
     input: Value,
 ) -> Result<Box<RawValue>, Problem> {
+    let routes: Vec<_> = routes.into_iter().filter(|route| route.operation.is_direct).collect();
     let Value::Object(mut members) = input else {
         return Err(Problem::new(ProblemType::InvalidRequest, "The input must be a JSON object."));
     };
     let Some(Value::String(action)) = members.remove("action") else {
-        return Err(Problem::invalid("action", format!("action must be one of {}.", actions(operations))));
+        return Err(Problem::invalid("action", format!("action must be one of {}.", actions(&routes))));
     };
-    let Some(operation) = operations.iter().find(|operation| operation.action() == Some(action.as_str())) else {
-        return Err(Problem::invalid("action", format!("There is no such action: use {}.", actions(operations))));
+    let Some(route) = routes.iter().find(|route| route.operation.name == action) else {
+        return Err(Problem::invalid("action", format!("There is no such action: use {}.", actions(&routes))));
     };
-    operation.carry_out(service, caller, Input::Members(members)).await.map_err(without_payload)
+    route.admit(caller)?.carry_out(service, Input::Members(members)).await.map_err(without_payload)
 }
 
 /// `acquire, release or get`
-fn actions<R: Route>(operations: &[R]) -> String {
-    let names: Vec<_> = operations.iter().filter_map(|operation| operation.action()).collect();
+fn actions<S: 'static>(routes: &[&Route<S>]) -> String {
+    let names: Vec<_> = routes.iter().map(|route| route.operation.name).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, others)) => format!("{} or {last}", others.join(", ")),

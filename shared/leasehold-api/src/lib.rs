@@ -13,7 +13,7 @@
 //!
 //! A watch waits until a lock changes. Writes of this [`Service`] wake it at once.
 //!
-//! [`Route`] is the table of the operations of each service. [`http`] binds it to HTTP, [`direct`] to direct
+//! [`Route`] binds an operation of the table to its method. [`http`] serves routes over HTTP, [`direct`] by direct
 //! invocations, [`cleanup`] to the end of Step Functions executions. None of them depends on the server: the Lambda
 //! adapters and `leasehold serve` call the same functions, and name the caller.
 
@@ -37,7 +37,6 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
-pub use route::{Answering, Input, Route, document};
-pub use semaphore::SemaphoreOperation;
+pub use route::{Admitted, Answer, Input, Route, Routed, document};
 pub use service::{OPERATION_TARGET, Service};
-pub use transactions::{TransactionOperation, TransactionService};
+pub use transactions::TransactionService;

@@ -1,45 +1,85 @@
-//! The operations of each service, with their routes: one table for HTTP and for direct invocations.
+//! The routes of a service: its operations in the table, each bound to the method that carries it out.
 
 use std::fmt;
 use std::pin::Pin;
 
-use http::Method;
-use leasehold_wire::{Problem, path};
+use leasehold_wire::operation::{self, Operation, Subject, Typed};
+use leasehold_wire::{Problem, ProblemType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
-use crate::{Service, parse};
+use crate::{Service, TransactionService, parse};
 
-/// One operation of a service: its route, and its implementation.
-pub trait Route: Copy + fmt::Debug + Send + Sync + 'static {
-    /// The service that carries it out.
-    type Service: Clone + Send + Sync + 'static;
+/// The maximum size of an answer about transactions. A Lambda function's answer has at most 6 MB, and contains the
+/// document with its quotes escaped.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
+/// A service with routes.
+pub trait Routed: Clone + Send + Sync + 'static {
     /// All operations of the service.
-    const ALL: &'static [Self];
-
-    /// The largest body that is read, in bytes.
-    const MAX_BODY_BYTES: usize;
-
-    /// The path of the operation.
-    fn path(self) -> &'static str;
-
-    /// The HTTP method. An operation with `GET` reads its input from the query, one with `POST` from the body.
-    fn method(self) -> Method;
-
-    /// The `action` of a direct invocation, where there is one.
-    fn action(self) -> Option<&'static str>;
-
-    /// Carries out the operation. The answer is a JSON document.
-    fn carry_out<'a>(self, service: &'a Self::Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a>;
+    const ROUTES: &'static [Route<Self>];
 }
 
-/// An operation on its way. Boxed, so that this crate compiles the protocols down to the SDK: a future that is not
-/// boxed is compiled again in each crate that polls it.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
+/// One operation of a service: its entry in the table, and its implementation.
+pub struct Route<S: 'static> {
+    /// The entry in the table.
+    pub operation: &'static Operation,
+    carry_out: for<'a> fn(&'a S, &'a Caller, Input<'a>) -> Answer<'a>,
+}
+
+/// The answer of an operation: a JSON document. Boxed, so that this crate compiles the protocols down to the SDK: a
+/// future that is not boxed is compiled again in each crate that polls it.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Problem>> + Send + 'a>>;
+
+impl<S: 'static> Route<S> {
+    /// The operation with its implementation.
+    pub const fn new(
+        operation: &'static Operation,
+        carry_out: for<'a> fn(&'a S, &'a Caller, Input<'a>) -> Answer<'a>,
+    ) -> Self {
+        Self { operation, carry_out }
+    }
+
+    /// Admits a caller that has the right which the operation needs.
+    ///
+    /// # Errors
+    /// `forbidden`
+    pub fn admit(&'static self, caller: Caller) -> Result<Admitted<S>, Problem> {
+        caller.check_scope(self.operation)?;
+        Ok(Admitted { route: self, caller })
+    }
+}
+
+impl<S: 'static> fmt::Debug for Route<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operation.name)
+    }
+}
+
+/// An operation, for a caller that may use it.
+#[derive(Debug)]
+pub struct Admitted<S: 'static> {
+    route: &'static Route<S>,
+    caller: Caller,
+}
+
+impl<S: 'static> Admitted<S> {
+    /// The entry in the table.
+    pub fn operation(&self) -> &'static Operation {
+        self.route.operation
+    }
+
+    /// Carries out the operation.
+    ///
+    /// # Errors
+    /// The refusals of the operation.
+    pub async fn carry_out(&self, service: &S, input: Input<'_>) -> Result<Box<RawValue>, Problem> {
+        (self.route.carry_out)(service, &self.caller, input).await
+    }
+}
 
 /// The source of the fields of a request.
 #[derive(Debug)]
@@ -52,14 +92,27 @@ pub enum Input<'a> {
     Members(Map<String, Value>),
 }
 
-impl Input<'_> {
-    pub(crate) fn read<T: DeserializeOwned>(self) -> Result<T, Problem> {
-        match self {
-            Self::Body(body) => parse::json(body),
-            Self::Query(query) => parse::query(query),
-            Self::Members(members) => parse::object(members),
-        }
+/// Reads the request of this operation.
+fn request<Q: DeserializeOwned, A>(_: &Typed<Q, A>, input: Input<'_>) -> Result<Q, Problem> {
+    match input {
+        Input::Body(body) => parse::json(body),
+        Input::Query(query) => parse::query(query),
+        Input::Members(members) => parse::object(members),
     }
+}
+
+/// Returns the answer of this operation as a JSON document.
+fn answer<Q, A: Serialize>(operation: &Typed<Q, A>, answer: &A) -> Result<Box<RawValue>, Problem> {
+    let document = document(answer);
+    let bytes = document.get().len();
+    if operation.subject == Subject::Transaction && bytes > MAX_ANSWER_BYTES {
+        let detail = format!(
+            "The request was carried out, but its answer has {bytes} bytes, and at most {MAX_ANSWER_BYTES} are allowed. Ask for \
+             fewer items at a time, or for less of each."
+        );
+        return Err(Problem::new(ProblemType::TooLarge, detail));
+    }
+    Ok(document)
 }
 
 /// Returns an answer as a JSON document.
@@ -68,93 +121,49 @@ pub fn document(answer: &impl Serialize) -> Box<RawValue> {
     to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// The operations on locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// `POST /v1/acquire`
-    Acquire,
-    /// `POST /v1/acquire-all`
-    AcquireAll,
-    /// `POST /v1/heartbeat`
-    Heartbeat,
-    /// `POST /v1/release`
-    Release,
-    /// `POST /v1/break`
-    Break,
-    /// `GET /v1/lock`
-    Get,
-    /// `GET /v1/watch`
-    Watch,
-    /// `GET /v1/locks`
-    List,
-    /// `GET /v1/health`
-    Health,
+/// Binds operations to the methods that carry them out. The types of both must agree.
+macro_rules! routes {
+    (|$service:ident: &$type:ty, $caller:ident, $request:ident| { $($name:ident => $work:expr,)+ }) => {
+        impl Routed for $type {
+            const ROUTES: &'static [Route<Self>] = &[$(Route::new(operation::$name.operation(), |$service, $caller, input| {
+                Box::pin(async move {
+                    let $request = request(&operation::$name, input)?;
+                    answer(&operation::$name, &$work.await?)
+                })
+            })),+];
+        }
+    };
 }
 
-impl Route for Operation {
-    type Service = Service;
+routes!(|service: &Service, caller, request| {
+    ACQUIRE => service.acquire(caller, request),
+    ACQUIRE_ALL => service.acquire_all(caller, request),
+    HEARTBEAT => service.heartbeat(caller, request),
+    RELEASE => service.release(caller, request),
+    WANT => service.want(caller, request),
+    BREAK => service.break_lock(caller, request),
+    GET => service.get(caller, request),
+    WATCH => service.watch(caller, request),
+    LIST => service.list(caller, request),
+    HEALTH => service.health(caller, request),
+    SEMAPHORE_ACQUIRE => service.acquire_permits(caller, request),
+    SEMAPHORE_HEARTBEAT => service.heartbeat_permits(caller, request),
+    SEMAPHORE_RELEASE => service.release_permits(caller, request),
+    SEMAPHORE_BREAK => service.break_entry(caller, request),
+    SEMAPHORE_ENQUEUE => service.enqueue(caller, request),
+    SEMAPHORE_CAPACITY => service.set_capacity(caller, request),
+    SEMAPHORE_GET => service.get_semaphore(caller, request),
+});
 
-    const ALL: &'static [Self] = &[
-        Self::Acquire,
-        Self::AcquireAll,
-        Self::Heartbeat,
-        Self::Release,
-        Self::Break,
-        Self::Get,
-        Self::Watch,
-        Self::List,
-        Self::Health,
-    ];
-
-    /// The largest payload takes 1.5 MB when each of its bytes needs an escape.
-    const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::Acquire => path::ACQUIRE,
-            Self::AcquireAll => path::ACQUIRE_ALL,
-            Self::Heartbeat => path::HEARTBEAT,
-            Self::Release => path::RELEASE,
-            Self::Break => path::BREAK,
-            Self::Get => path::LOCK,
-            Self::Watch => path::WATCH,
-            Self::List => path::LOCKS,
-            Self::Health => path::HEALTH,
-        }
-    }
-
-    fn method(self) -> Method {
-        match self {
-            Self::Acquire | Self::AcquireAll | Self::Heartbeat | Self::Release | Self::Break => Method::POST,
-            Self::Get | Self::Watch | Self::List | Self::Health => Method::GET,
-        }
-    }
-
-    fn action(self) -> Option<&'static str> {
-        match self {
-            Self::Acquire => Some("acquire"),
-            Self::AcquireAll => Some("acquire-all"),
-            Self::Heartbeat => Some("heartbeat"),
-            Self::Release => Some("release"),
-            Self::Break => Some("break"),
-            Self::Get => Some("get"),
-            Self::Watch | Self::List | Self::Health => None,
-        }
-    }
-
-    fn carry_out<'a>(self, service: &'a Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a> {
-        Box::pin(async move {
-            Ok(match self {
-                Self::Acquire => document(&service.acquire(caller, input.read()?).await?),
-                Self::AcquireAll => document(&service.acquire_all(caller, input.read()?).await?),
-                Self::Heartbeat => document(&service.heartbeat(caller, input.read()?).await?),
-                Self::Release => document(&service.release(caller, input.read()?).await?),
-                Self::Break => document(&service.break_lock(caller, input.read()?).await?),
-                Self::Get => document(&service.get(caller, input.read()?).await?),
-                Self::Watch => document(&service.watch(caller, input.read()?).await?),
-                Self::List => document(&service.list(caller, input.read()?).await?),
-                Self::Health => document(&service.health().await?),
-            })
-        })
-    }
-}
+routes!(|service: &TransactionService, _caller, request| {
+    BEGIN => service.begin(request),
+    ADD => service.add(request),
+    COMMIT => service.commit(request),
+    ROLLBACK => service.rollback(request),
+    GET_TRANSACTION => service.get(request),
+    GET_ITEMS => service.get_items(request),
+    LIST_ITEMS => service.list_items(request),
+    SWEEP => service.sweep(request),
+    LIST_TRANSACTIONS => service.list(request),
+    UNLOCK => service.unlock(request),
+});

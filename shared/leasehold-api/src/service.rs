@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
-    Record, ReleaseAnswer,
+    Record, ReleaseAnswer, Released, WantAnswer,
 };
 use leasehold_wire::{
-    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse, HealthStatus, HeartbeatRequest,
-    HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse, UnreadableRow,
-    WatchRequest,
+    AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
+    UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
 };
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span, field};
@@ -95,12 +95,14 @@ impl Service {
                 HeartbeatAnswer::Forbidden => return Err(convert::bound_to_another()),
                 HeartbeatAnswer::WrongKind => return Err(convert::no_lock()),
             };
+            let wanted = row.wanted_by().is_some();
             let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
             let response = HeartbeatResponse {
                 record_version_number: lock.rvn,
                 lease_duration_ms: lock.lease_ms,
                 fencing_token: lock.fencing_token.unwrap_or_default(),
+                wanted,
             };
             Ok(("renewed".into(), response))
         })
@@ -128,6 +130,27 @@ impl Service {
         .await
     }
 
+    /// `POST /v1/want`
+    ///
+    /// # Errors
+    /// `wrong-kind`, and those of any operation.
+    pub async fn want(&self, caller: &Caller, request: WantRequest) -> Result<WantResponse, Problem> {
+        traced(operation_span("want", &request.key, caller), async {
+            let request = convert::want(request)?;
+            caller.check_key(request.key.partition())?;
+            record_owner(request.owner_name.as_str());
+            let outcome = match self.table.want(&request).await.map_err(|error| logged_problem(&error))? {
+                WantAnswer::Marked => WantOutcome::Marked,
+                WantAnswer::AlreadyMarked => WantOutcome::AlreadyMarked,
+                WantAnswer::Free => WantOutcome::Free,
+                WantAnswer::NotOurs => WantOutcome::NotOurs,
+                WantAnswer::WrongKind => return Err(convert::no_lock()),
+            };
+            Ok((wire_name(outcome), WantResponse { outcome }))
+        })
+        .await
+    }
+
     /// `POST /v1/break`
     ///
     /// # Errors
@@ -139,7 +162,8 @@ impl Service {
             let answer = self.table.break_lock(&request).await;
             self.watches.written(&request.key);
             match answer.map_err(|error| logged_problem(&error))? {
-                BreakAnswer::Done(released) => Ok(release_response(&released)),
+                // The operator does not wait for the lock.
+                BreakAnswer::Done(released) => Ok(release_response(&Released { wanted: false, ..released })),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
                 BreakAnswer::WrongKind => Err(convert::no_lock()),
             }
@@ -247,8 +271,8 @@ impl Service {
     ///
     /// # Errors
     /// `throttled`, `unavailable`.
-    pub async fn health(&self) -> Result<HealthResponse, Problem> {
-        traced(operation_span("health", "", &Caller::unrestricted()), async {
+    pub async fn health(&self, caller: &Caller, _: HealthRequest) -> Result<HealthResponse, Problem> {
+        traced(operation_span("health", "", caller), async {
             self.table.check_health().await.map_err(|error| logged_problem(&error))?;
             Ok(("ok".into(), HealthResponse { status: HealthStatus::Ok }))
         })
@@ -345,11 +369,11 @@ pub(crate) fn record_owner(name: &str) {
     Span::current().record("owner", name);
 }
 
-fn release_response(released: &leasehold_protocol::Released) -> (String, ReleaseResponse) {
+fn release_response(released: &Released) -> (String, ReleaseResponse) {
     if let Some(owner) = &released.owner_name {
         record_owner(owner);
     }
-    let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome) };
+    let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome), wanted: released.wanted };
     (wire_name(response.outcome), response)
 }
 

@@ -299,8 +299,13 @@ impl Client {
     ) -> Result<HeartbeatResponse, Error> {
         change.lease.map_or(Ok(()), check_lease)?;
         let renewed = self.renew_by_id(Subject::Lock, &key.into(), &lease_id.clone().into(), change, None).await?;
-        let Renewal { version, lease, fencing_token, .. } = renewed.answer;
-        Ok(HeartbeatResponse { record_version_number: version, lease_duration_ms: millis(lease), fencing_token })
+        let Renewal { version, lease, fencing_token, wanted, .. } = renewed.answer;
+        Ok(HeartbeatResponse {
+            record_version_number: version,
+            lease_duration_ms: millis(lease),
+            fencing_token,
+            wanted,
+        })
     }
 
     /// Sends one heartbeat, with retries, under a lease id that has no guard here.

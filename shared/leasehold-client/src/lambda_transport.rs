@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_wire::operation::{Family, OPERATIONS, Subject};
+use leasehold_wire::{Problem, ProblemType};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -56,39 +57,12 @@ impl Function {
     }
 }
 
-/// The function that serves a request.
-#[derive(Debug, Clone, Copy)]
-enum Serves {
-    Locks,
-    Semaphores,
-    Transactions,
-}
-
-/// The function and the action for a path of the HTTP API, where direct invocations have them.
-fn invocation(path: &str) -> Option<(Serves, &'static str)> {
-    Some(match path {
-        path::ACQUIRE => (Serves::Locks, "acquire"),
-        path::ACQUIRE_ALL => (Serves::Locks, "acquire-all"),
-        path::HEARTBEAT => (Serves::Locks, "heartbeat"),
-        path::RELEASE => (Serves::Locks, "release"),
-        path::BREAK => (Serves::Locks, "break"),
-        path::LOCK => (Serves::Locks, "get"),
-        path::SEMAPHORE => (Serves::Semaphores, "semaphore-get"),
-        path::SEMAPHORE_ACQUIRE => (Serves::Semaphores, "semaphore-acquire"),
-        path::SEMAPHORE_ENQUEUE => (Serves::Semaphores, "semaphore-enqueue"),
-        path::SEMAPHORE_HEARTBEAT => (Serves::Semaphores, "semaphore-heartbeat"),
-        path::SEMAPHORE_RELEASE => (Serves::Semaphores, "semaphore-release"),
-        path::SEMAPHORE_BREAK => (Serves::Semaphores, "semaphore-break"),
-        path::SEMAPHORE_CAPACITY => (Serves::Semaphores, "semaphore-capacity"),
-        path::BEGIN => (Serves::Transactions, "begin"),
-        path::ADD => (Serves::Transactions, "add"),
-        path::COMMIT => (Serves::Transactions, "commit"),
-        path::ROLLBACK => (Serves::Transactions, "rollback"),
-        path::TRANSACTION => (Serves::Transactions, "get-transaction"),
-        path::ITEMS_GET => (Serves::Transactions, "get-items"),
-        path::ITEMS_LIST => (Serves::Transactions, "list-items"),
-        _ => return None,
-    })
+/// The subject and the action for a path of the HTTP API, where direct invocations have them.
+fn invocation(path: &str) -> Option<(Subject, &'static str)> {
+    let operation = OPERATIONS.iter().find(|operation| operation.path == path)?;
+    // The function for operators is not among those of a client.
+    let action = operation.action().filter(|_| operation.family != Family::Sweep)?;
+    Some((operation.subject, action))
 }
 
 impl LambdaTransport {
@@ -140,9 +114,9 @@ impl LambdaTransport {
         })?;
         let needs = |what: &str, field: &str| Problem::invalid(field, format!("{what} need the option {field}."));
         let function = match serves {
-            Serves::Locks => &self.locks,
-            Serves::Semaphores => self.semaphores.as_ref().ok_or_else(|| needs("Semaphores", "semaphore_function"))?,
-            Serves::Transactions => {
+            Subject::Lock => &self.locks,
+            Subject::Semaphore => self.semaphores.as_ref().ok_or_else(|| needs("Semaphores", "semaphore_function"))?,
+            Subject::Transaction => {
                 self.transactions.as_ref().ok_or_else(|| needs("Transactions", "transact_function"))?
             }
         };

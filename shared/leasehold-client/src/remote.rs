@@ -15,7 +15,7 @@ use leasehold_wire::semaphore::{
 use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
     HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
-    Secret, WatchRequest, path,
+    Secret, WatchRequest, operation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +39,8 @@ pub(crate) struct Renewal {
     pub(crate) permits: u64,
     /// The holder id of a semaphore.
     pub(crate) holder_id: Option<String>,
+    /// Whether somebody waits for the lock.
+    pub(crate) wanted: bool,
 }
 
 /// A request of a caller that wants permits.
@@ -94,7 +96,7 @@ impl Remote {
             request_id: Some(numbered.id.clone()),
             ..numbered.request.clone()
         };
-        self.post(path::ACQUIRE, &request, limit).await.map_err(|error| error.about(Subject::Lock, key))
+        self.post(operation::ACQUIRE.path, &request, limit).await.map_err(|error| error.about(Subject::Lock, key))
     }
 
     /// Renews a lease. The holder believes in at least `lease`, and `left` of it is left.
@@ -125,12 +127,13 @@ impl Remote {
                     data_base64,
                     delete_data: change.delete_data.then_some(true),
                 };
-                self.post(path::HEARTBEAT, &request, limit).await.map(|answer: HeartbeatResponse| Renewal {
+                self.post(operation::HEARTBEAT.path, &request, limit).await.map(|answer: HeartbeatResponse| Renewal {
                     version: answer.record_version_number,
                     lease: Duration::from_millis(answer.lease_duration_ms),
                     fencing_token: answer.fencing_token,
                     permits: 0,
                     holder_id: None,
+                    wanted: answer.wanted,
                 })
             }
             Subject::Permits => {
@@ -148,13 +151,14 @@ impl Remote {
                     data,
                     data_base64,
                 };
-                let answer = self.post(path::SEMAPHORE_HEARTBEAT, &request, limit).await;
+                let answer = self.post(operation::SEMAPHORE_HEARTBEAT.path, &request, limit).await;
                 answer.map(|answer: HeartbeatPermitsResponse| Renewal {
                     version: answer.version,
                     lease: Duration::from_millis(answer.lease_duration_ms),
                     fencing_token: answer.fencing_token,
                     permits: answer.permits,
                     holder_id: Some(answer.holder_id),
+                    wanted: false,
                 })
             }
         };
@@ -184,13 +188,13 @@ impl Remote {
                     data_base64,
                     completed: what.completed.clone(),
                 };
-                self.post(path::RELEASE, &request, limit).await
+                self.post(operation::RELEASE.path, &request, limit).await
             }
             Subject::Permits => {
                 let (fencing_token, number) = (what.fencing_token, what.ticket);
                 let request =
                     ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None, fencing_token, number };
-                self.post(path::SEMAPHORE_RELEASE, &request, limit).await
+                self.post(operation::SEMAPHORE_RELEASE.path, &request, limit).await
             }
         };
         response.map(|response| response.outcome.into()).map_err(|error| error.about(subject, key))
@@ -207,11 +211,11 @@ impl Remote {
         let answer = match numbered.request.clone() {
             PermitCall::Acquire(request) => {
                 let request = AcquirePermitsRequest { sequence, request_id, ..request };
-                self.post(path::SEMAPHORE_ACQUIRE, &request, limit).await.map(Advance::Granted)
+                self.post(operation::SEMAPHORE_ACQUIRE.path, &request, limit).await.map(Advance::Granted)
             }
             PermitCall::Enqueue(request) => {
                 let request = EnqueueRequest { sequence, request_id, ..request };
-                let answer = self.post(path::SEMAPHORE_ENQUEUE, &request, limit).await;
+                let answer = self.post(operation::SEMAPHORE_ENQUEUE.path, &request, limit).await;
                 answer.map(|answer| match answer {
                     EnqueueAnswer::Granted(grant) => Advance::Granted(grant),
                     EnqueueAnswer::Queued(place) => Advance::Queued(place),
@@ -231,7 +235,7 @@ impl Remote {
             request_id: Some(numbered.id.clone()),
             ..numbered.request.clone()
         };
-        self.post(path::ACQUIRE_ALL, &request, limit).await
+        self.post(operation::ACQUIRE_ALL.path, &request, limit).await
     }
 
     pub(crate) async fn break_entry(
@@ -239,7 +243,8 @@ impl Remote {
         request: &BreakEntryRequest,
         left: Duration,
     ) -> Result<ReleaseResponse, Error> {
-        self.post(path::SEMAPHORE_BREAK, request, timing::request_timeout(self.request_timeout, None, left)).await
+        self.post(operation::SEMAPHORE_BREAK.path, request, timing::request_timeout(self.request_timeout, None, left))
+            .await
     }
 
     pub(crate) async fn set_capacity(
@@ -247,33 +252,38 @@ impl Remote {
         request: &CapacityRequest,
         left: Duration,
     ) -> Result<CapacityResponse, Error> {
-        self.post(path::SEMAPHORE_CAPACITY, request, timing::request_timeout(self.request_timeout, None, left)).await
+        self.post(
+            operation::SEMAPHORE_CAPACITY.path,
+            request,
+            timing::request_timeout(self.request_timeout, None, left),
+        )
+        .await
     }
 
     pub(crate) async fn get_semaphore(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {
-        self.query(path::SEMAPHORE, request, left).await
+        self.query(operation::SEMAPHORE_GET.path, request, left).await
     }
 
     pub(crate) async fn break_lock(&self, request: &BreakRequest, left: Duration) -> Result<ReleaseResponse, Error> {
-        self.post(path::BREAK, request, timing::request_timeout(self.request_timeout, None, left)).await
+        self.post(operation::BREAK.path, request, timing::request_timeout(self.request_timeout, None, left)).await
     }
 
     pub(crate) async fn get(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {
-        self.query(path::LOCK, request, left).await
+        self.query(operation::GET.path, request, left).await
     }
 
     /// Watches a lock. The time-out is `wait` and the time of a request.
     pub(crate) async fn watch(&self, request: &WatchRequest, wait: Duration) -> Result<Lock, Error> {
         let limit = self.request_timeout.saturating_add(wait);
-        self.call(get(path::WATCH, request)?, limit).await
+        self.call(get(operation::WATCH.path, request)?, limit).await
     }
 
     pub(crate) async fn list(&self, request: &ListRequest, left: Duration) -> Result<ListResponse, Error> {
-        self.query(path::LOCKS, request, left).await
+        self.query(operation::LIST.path, request, left).await
     }
 
     pub(crate) async fn health(&self) -> Result<HealthResponse, Error> {
-        self.query(path::HEALTH, &(), Duration::MAX).await
+        self.query(operation::HEALTH.path, &(), Duration::MAX).await
     }
 
     pub(crate) async fn post<Q: Serialize, A: DeserializeOwned>(

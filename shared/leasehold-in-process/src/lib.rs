@@ -26,8 +26,8 @@ use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use leasehold_api::access::Caller;
-use leasehold_api::http::{self as api, Operation, Route};
-use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
+use leasehold_api::http::{HttpRequest, handle, problem_response};
+use leasehold_api::{Routed, Service, TransactionService};
 use leasehold_client::{Transport, TransportError};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::{LockTable, Policy, TableSchema};
@@ -98,14 +98,11 @@ impl InProcess {
 impl Transport for InProcess {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
         async move {
-            if let Some(response) = answer::<Operation>(&self.service, &request).await {
-                return Ok(response);
-            }
-            if let Some(response) = answer::<SemaphoreOperation>(&self.service, &request).await {
+            if let Some(response) = answer(&self.service, &request).await {
                 return Ok(response);
             }
             if let Some(service) = &self.transactions
-                && let Some(response) = answer::<TransactionOperation>(service, &request).await
+                && let Some(response) = answer(service, &request).await
             {
                 return Ok(response);
             }
@@ -116,11 +113,14 @@ impl Transport for InProcess {
 }
 
 /// Returns the answer of one service, if the path is one of its own.
-async fn answer<R: Route>(service: &R::Service, request: &Request<Vec<u8>>) -> Option<Response<Vec<u8>>> {
-    let operation = *R::ALL.iter().find(|operation| operation.path() == request.uri().path())?;
+async fn answer<S: Routed>(service: &S, request: &Request<Vec<u8>>) -> Option<Response<Vec<u8>>> {
+    let route = S::ROUTES.iter().find(|route| route.operation.path == request.uri().path())?;
+    let admitted = match route.admit(Caller::unrestricted()) {
+        Ok(admitted) => admitted,
+        Err(problem) => return Some(problem_response(&problem)),
+    };
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let query = request.uri().query().unwrap_or_default();
-    let (caller, method) = (&Caller::unrestricted(), request.method());
-    let parts = api::HttpRequest { caller, method, content_type, query, body: request.body() };
-    Some(api::handle(service, operation, parts).await)
+    let parts = HttpRequest { method: request.method(), content_type, query, body: request.body() };
+    Some(handle(service, &admitted, parts).await)
 }

@@ -19,8 +19,8 @@ use lambda_http::tower::ServiceExt;
 use lambda_http::{Adapter, Body};
 use lambda_runtime::{Context, Diagnostic, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Caller};
-use leasehold_api::document;
-use leasehold_api::http::{HttpRequest, Route, handle, problem_response, unknown_route};
+use leasehold_api::http::{HttpRequest, handle, problem_response, unknown_route};
+use leasehold_api::{Route, document};
 use leasehold_protocol::Principal;
 use leasehold_wire::{Problem, ProblemType};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -62,33 +62,35 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 type Event = Map<String, Value>;
 
-/// Answers an event of API Gateway with `operation`, or with `unknown-route` if there is none.
+/// Answers an event of API Gateway with the operation that it asks for, or with `unknown-route` if that is none of
+/// these.
 ///
 /// # Errors
 /// The event is not from API Gateway.
-pub(crate) async fn answer<R: Route>(
-    service: &R::Service,
-    operation: Option<R>,
-    caller: &Caller,
+pub(crate) async fn answer<S: Sync + 'static>(
+    service: &S,
+    routes: &[&'static Route<S>],
+    caller: Caller,
     event: Value,
 ) -> Result<Box<RawValue>, Diagnostic> {
+    let route = route(&event, routes);
     let Some(event) = Repaired::of(event) else {
         let detail = "This is no event of an HTTP API, a REST API or a Function URL.";
         return Err(named(Problem::new(ProblemType::InvalidRequest, detail)));
     };
+    let admitted = route.ok_or_else(unknown_route).and_then(|route| route.admit(caller));
     let respond = async |request: lambda_http::Request| {
-        let response = match operation {
-            Some(operation) => {
+        let response = match &admitted {
+            Ok(admitted) => {
                 let request = HttpRequest {
-                    caller,
                     method: request.method(),
                     content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
                     query: request.uri().query().unwrap_or_default(),
                     body: request.body(),
                 };
-                handle(service, operation, request).await
+                handle(service, admitted, request).await
             }
-            None => problem_response(&unknown_route()),
+            Err(problem) => problem_response(problem),
         };
         Ok::<_, Infallible>(response.map(Body::from))
     };
@@ -100,21 +102,21 @@ pub(crate) async fn answer<R: Route>(
     Ok(document(&answer))
 }
 
-/// Returns the operation that an event asks for: the only one, if the gateway's route chose it, or else the one of its
+/// Returns the route that an event asks for: the only one, if the gateway's route chose it, or else the one of its
 /// path.
 ///
 /// A gateway decodes the path, which therefore only selects one of the known routes.
-pub(crate) fn operation<R: Route>(event: &Value, operations: &[R]) -> Option<R> {
+fn route<S: 'static>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'static Route<S>> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
-    let (route, path) = match event["resource"].as_str() {
+    let (chosen, path) = match event["resource"].as_str() {
         Some(resource) => (resource, text("path")),
         None => (text("routeKey"), text("rawPath")),
     };
-    let route = route.split_once(' ').map_or(route, |(_, path)| path);
-    let is_open = route.is_empty() || route == "$default" || route.contains('{');
-    match operations {
-        [operation] if !is_open => Some(*operation),
-        _ => operations.iter().copied().find(|operation| [route, path].contains(&operation.path())),
+    let chosen = chosen.split_once(' ').map_or(chosen, |(_, path)| path);
+    let is_open = chosen.is_empty() || chosen == "$default" || chosen.contains('{');
+    match routes {
+        [route] if !is_open => Some(route),
+        _ => routes.iter().copied().find(|route| [chosen, path].contains(&route.operation.path)),
     }
 }
 

@@ -1,15 +1,14 @@
 //! The handlers of the functions, and the loops that feed them events.
 
-mod semaphore;
 mod transactions;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
-use leasehold_api::http::{Operation, Route};
-use leasehold_api::{ExecutionSecret, SemaphoreOperation, Service, cleanup, direct, document};
+use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_wire::Problem;
+use leasehold_wire::operation::{Operation, Subject};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -20,13 +19,13 @@ use crate::{Config, Emf, config, gateway, init, trace};
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
 /// The operations and events that a function of the locks answers.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Serves {
     /// These operations, over HTTP.
-    Http(&'static [Operation]),
+    Http(Vec<&'static Route<Service>>),
     /// All operations on locks, by direct invocation.
     Direct,
-    /// Semaphores, over HTTP and by direct invocation.
+    /// All operations on semaphores, over HTTP and by direct invocation.
     Semaphores,
     /// The ends of Step Functions executions.
     Cleanup,
@@ -34,26 +33,42 @@ pub enum Serves {
     Everything,
 }
 
-/// Returns the function for an event, where one process has all operations.
-fn function_for(event: &Value) -> Serves {
-    let (is_semaphore, otherwise) = if event.get("requestContext").is_some() {
-        (gateway::operation(event, SemaphoreOperation::ALL).is_some(), Serves::Http(Operation::ALL))
-    } else {
-        let is_action = |action| SemaphoreOperation::ALL.iter().any(|operation| operation.action() == Some(action));
-        (event["action"].as_str().is_some_and(is_action), Serves::Direct)
-    };
-    if is_semaphore { Serves::Semaphores } else { otherwise }
+impl Serves {
+    /// Returns what the function with this handler answers.
+    pub fn by_handler(handler: &str) -> Option<Self> {
+        Some(match handler {
+            // The routes of heartbeat and release may lead to this function too.
+            "acquire" => {
+                Self::Http(routes(|operation| ["acquire", "heartbeat", "release"].contains(&operation.function)))
+            }
+            "semaphore" => Self::Semaphores,
+            "invoke" => Self::Direct,
+            "cleanup" => Self::Cleanup,
+            // No handler was chosen: `cargo lambda watch`.
+            "bootstrap" => Self::Everything,
+            function => {
+                let routes = routes(|operation| operation.function == function);
+                return (!routes.is_empty()).then_some(Self::Http(routes));
+            }
+        })
+    }
 }
 
-/// Serves locks and semaphores until Lambda ends the process. `choose` finds the function by its handler's name.
+/// Returns the routes of these operations on locks and semaphores.
+pub fn routes(serves: impl Fn(&Operation) -> bool) -> Vec<&'static Route<Service>> {
+    Service::ROUTES.iter().filter(|route| serves(route.operation)).collect()
+}
+
+/// Serves locks and semaphores until Lambda ends the process. The name of the function's handler says which operations.
 ///
 /// # Errors
 /// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
-pub async fn run_locks(choose: impl Fn(&str) -> Option<Serves>) -> Result<(), Error> {
-    let (serves, (function, metrics)) = &start(async { Ok((config::handler(choose)?, function().await?)) }).await?;
+pub async fn run_locks() -> Result<(), Error> {
+    let start = start(async { Ok((config::handler(Serves::by_handler)?, function().await?)) });
+    let (serves, (function, metrics)) = &start.await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let span = trace::caller(&event);
-        let answer = function.answer(*serves, event.payload).instrument(span).await;
+        let answer = function.answer(serves, event.payload).instrument(span).await;
         print(*metrics);
         answer
     }))
@@ -111,13 +126,13 @@ impl Function {
     ///
     /// # Errors
     /// Those of the answers below.
-    pub async fn answer(&self, serves: Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+    pub async fn answer(&self, serves: &Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         match serves {
-            Serves::Http(operations) => self.answer_http(operations, event).await,
+            Serves::Http(routes) => self.answer_http(routes, event).await,
             Serves::Direct => self.answer_direct(event).await,
             Serves::Semaphores => self.answer_semaphore(event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
-            Serves::Everything => Box::pin(self.answer(function_for(&event), event)).await,
+            Serves::Everything => self.answer_either(&routes(|_| true), event).await,
         }
     }
 
@@ -125,20 +140,48 @@ impl Function {
     ///
     /// # Errors
     /// The event is not from API Gateway.
-    pub async fn answer_http(&self, operations: &[Operation], event: Value) -> Result<Box<RawValue>, Diagnostic> {
+    pub async fn answer_http(
+        &self,
+        routes: &[&'static Route<Service>],
+        event: Value,
+    ) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(gateway::principal(&event, &self.jwt_claim));
-        let operation = gateway::operation(&event, operations);
-        gateway::answer(&self.service, operation, &caller, event).await
+        gateway::answer(&self.service, routes, caller, event).await
     }
 
-    /// Answers one direct invocation.
+    /// Answers one direct invocation on locks.
     ///
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on. Its message is the problem document.
     pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
+        self.invoke(&routes(|operation| operation.subject == Subject::Lock), input).await
+    }
+
+    /// Answers one event of the function that serves semaphores.
+    ///
+    /// # Errors
+    /// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
+    pub async fn answer_semaphore(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+        self.answer_either(&routes(|operation| operation.subject == Subject::Semaphore), event).await
+    }
+
+    /// Answers one event, over HTTP or as a direct invocation.
+    async fn answer_either(
+        &self,
+        routes: &[&'static Route<Service>],
+        event: Value,
+    ) -> Result<Box<RawValue>, Diagnostic> {
+        if event.get("requestContext").is_some() {
+            self.answer_http(routes, event).await
+        } else {
+            self.invoke(routes, event).await
+        }
+    }
+
+    async fn invoke(&self, routes: &[&'static Route<Service>], input: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(access::direct());
         let input = self.execution_secret.name_lease(input).map_err(named)?;
-        direct::invoke(&self.service, Operation::ALL, &caller, input).await.map_err(named)
+        direct::invoke(&self.service, routes.iter().copied(), caller, input).await.map_err(named)
     }
 
     /// Answers the end of one Step Functions execution.

@@ -22,7 +22,7 @@ const HEADERS: [(&str, &str); 5] = [
 /// Path of the console.
 pub const PATH: &str = "/console";
 
-/// The console's files; `service` is the name of the service that the page shows.
+/// The console's files. `service` is the name of the service that the page shows.
 pub fn routes(service: &str) -> Router {
     let about = serde_json::json!({ "service": service, "version": env!("CARGO_PKG_VERSION") }).to_string();
     let html = "text/html; charset=utf-8";

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use leasehold_api::Service;
+use leasehold_api::access::Caller;
 use leasehold_engine::Engine;
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_wire::operation::HEALTH;
+use leasehold_wire::{HealthRequest, Problem, ProblemType};
 
 use crate::routes::{READY, probe};
 
@@ -23,7 +25,7 @@ impl Health {
     /// `/v1/health` and `/v1/ready`.
     pub(crate) fn routes(self) -> Router {
         let ready = self.clone();
-        probe(path::HEALTH, move || {
+        probe(HEALTH.path, move || {
             let health = self.clone();
             async move { health.check().await }
         })
@@ -34,7 +36,7 @@ impl Health {
     }
 
     async fn check(&self) -> Result<(), Problem> {
-        self.locks.health().await?;
+        self.locks.health(&Caller::unrestricted(), HealthRequest::default()).await?;
         if let Some(engine) = &self.engine {
             engine.check_writes(&self.table).await.map_err(|error| {
                 tracing::error!(error, "writes do not reach the database");

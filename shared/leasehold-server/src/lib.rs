@@ -38,7 +38,7 @@ mod tokens;
 pub use connections::{run, run_tls};
 pub use guard::Guard;
 pub use load::Load;
-pub use routes::{Checked, protect, routes};
+pub use routes::{Checked, protect, routes, routes_of};
 pub use server::{Front, Server, ServerError, Settings, Store};
 pub use tls::{Tls, TlsError};
 pub use tokens::{TokenEntry, TokenError, Tokens, new_token};

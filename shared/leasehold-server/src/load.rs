@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_wire::operation::{self, Family, Operation};
+use leasehold_wire::{Problem, ProblemType};
 use metrics::counter;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -59,13 +60,15 @@ impl Load {
     ///
     /// # Errors
     /// `throttled`: too many wait already, or no slot became free in time.
-    pub(crate) async fn admit(&self, path: &str) -> Result<Slot<'_>, Problem> {
-        let admitted = match path {
-            _ if is_urgent(path) => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
-            path::WATCH => self.watching.try_acquire().ok().map(|place| Slot { _slots: [Some(place), None, None] }),
-            _ => {
+    pub(crate) async fn admit(&self, operation: &Operation) -> Result<Slot<'_>, Problem> {
+        let admitted = match (operation.family, operation.load) {
+            (Family::Hold, _) => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
+            (_, operation::Load::Waiting) => {
+                self.watching.try_acquire().ok().map(|place| Slot { _slots: [Some(place), None, None] })
+            }
+            (_, load) => {
                 let Ok(_place) = self.waiting.try_acquire() else { return Err(shed()) };
-                timeout(PATIENCE, self.ordinary(is_bulky(path))).await.ok().flatten()
+                timeout(PATIENCE, self.ordinary(load == operation::Load::Bulky)).await.ok().flatten()
             }
         };
         admitted.ok_or_else(shed)
@@ -83,16 +86,6 @@ impl Load {
     }
 }
 
-/// Whether the request is a holder's: it keeps a lock, or releases it.
-fn is_urgent(path: &str) -> bool {
-    matches!(path, path::HEARTBEAT | path::RELEASE | path::SEMAPHORE_HEARTBEAT | path::SEMAPHORE_RELEASE)
-}
-
-/// Whether the answer may take megabytes.
-pub(crate) fn is_bulky(path: &str) -> bool {
-    matches!(path, path::LOCKS | path::ITEMS_GET | path::ITEMS_LIST | path::TRANSACTIONS)
-}
-
 fn shed() -> Problem {
     counter!("requests_shed_total").increment(1);
     Problem::new(ProblemType::Throttled, "The service has more requests than it can answer in time. Nothing was done.")
@@ -100,21 +93,24 @@ fn shed() -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_wire::operation::{ACQUIRE, HEARTBEAT, LIST, OPERATIONS, WATCH};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn heartbeat_runs_while_acquires_fill_their_slots() {
         let load = Load::default();
         let mut slots = Vec::new();
-        while let Ok(slot) = load.admit(path::ACQUIRE).await {
+        while let Ok(slot) = load.admit(&ACQUIRE).await {
             slots.push(slot);
         }
         assert_eq!(slots.len(), ORDINARY);
-        for path in [path::HEARTBEAT, path::RELEASE, path::SEMAPHORE_HEARTBEAT, path::SEMAPHORE_RELEASE] {
-            assert!(load.admit(path).await.is_ok(), "{path}");
+        let holders = OPERATIONS.iter().filter(|operation| operation.family == Family::Hold);
+        for operation in holders {
+            assert!(load.admit(operation).await.is_ok(), "{}", operation.name);
         }
         slots.pop();
-        assert!(load.admit(path::ACQUIRE).await.is_ok());
+        assert!(load.admit(&ACQUIRE).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,36 +118,36 @@ mod tests {
         let load = Load::default();
         let mut slots = Vec::new();
         for _ in 0..ORDINARY {
-            slots.push(load.admit(path::ACQUIRE).await.expect("a slot"));
+            slots.push(load.admit(&ACQUIRE).await.expect("a slot"));
         }
         let _waiting = load.waiting.acquire_many(u32::try_from(WAITING).expect("small")).await;
         let started = tokio::time::Instant::now();
-        let problem = load.admit(path::ACQUIRE).await.expect_err("shed");
+        let problem = load.admit(&ACQUIRE).await.expect_err("shed");
         assert_eq!((problem.status, started.elapsed()), (429, Duration::ZERO));
-        assert!(load.admit(path::HEARTBEAT).await.is_ok());
+        assert!(load.admit(&HEARTBEAT).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn watches_take_no_slots_of_others() {
         let load = Load::default();
         let mut watches = Vec::new();
-        while let Ok(slot) = load.admit(path::WATCH).await {
+        while let Ok(slot) = load.admit(&WATCH).await {
             watches.push(slot);
         }
         assert_eq!(watches.len(), WATCHING);
-        assert!(load.admit(path::ACQUIRE).await.is_ok() && load.admit(path::HEARTBEAT).await.is_ok());
+        assert!(load.admit(&ACQUIRE).await.is_ok() && load.admit(&HEARTBEAT).await.is_ok());
         watches.pop();
-        assert!(load.admit(path::WATCH).await.is_ok());
+        assert!(load.admit(&WATCH).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn listings_leave_slots_to_locks() {
         let load = Load::default();
         let mut slots = Vec::new();
-        while let Ok(slot) = load.admit(path::LOCKS).await {
+        while let Ok(slot) = load.admit(&LIST).await {
             slots.push(slot);
         }
         assert_eq!(slots.len(), BULKY);
-        assert!(load.admit(path::ACQUIRE).await.is_ok());
+        assert!(load.admit(&ACQUIRE).await.is_ok());
     }
 }

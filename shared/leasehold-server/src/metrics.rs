@@ -11,6 +11,8 @@ use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use metrics_util::layers::{Layer, PrefixLayer};
 
+/// Path of the counts.
+pub(crate) const PATH: &str = "/metrics";
 /// Beginning of every metric's name.
 const PREFIX: &str = "leasehold";
 /// Bounds of the buckets, in seconds: from a read in memory to the longest answer.
@@ -31,7 +33,7 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
 /// Serves `GET /metrics`.
 pub(crate) fn routes(handle: PrometheusHandle) -> Router {
     Router::new().route(
-        "/metrics",
+        PATH,
         get(async move || {
             handle.run_upkeep();
             let mut response = Response::new(Body::from(handle.render()));

@@ -15,16 +15,18 @@ use hyper::header::{
 };
 use hyper::http::request::Parts;
 use leasehold_api::access::Caller;
-use leasehold_api::http::{Route, body_too_large, handle, problem_response};
+use leasehold_api::http::{HttpRequest, body_too_large, handle, problem_response};
+use leasehold_api::{Admitted, Route, Routed};
 use leasehold_dynamodb::fresh_uuid;
-use leasehold_wire::{Problem, ProblemType, path};
+use leasehold_wire::operation::{self, OPERATIONS, Operation};
+use leasehold_wire::{Problem, ProblemType};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::buffers::{self, Reserved};
 use crate::connections::REQUEST_TIMEOUT;
 use crate::guard::{self, Guard};
-use crate::load::{Load, is_bulky};
+use crate::load::Load;
 use crate::tokens::Tokens;
 use crate::{aside, console, metrics};
 
@@ -44,27 +46,36 @@ pub struct Checked {
     pub load: Load,
 }
 
-/// Puts the checks in front of these routes.
-pub fn protect(routes: Router, checked: Checked) -> Router {
-    routes.layer(from_fn_with_state(Arc::new(checked), check))
+/// The way in which a request enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entrance {
+    /// The service itself, for callers that are accepted.
+    Service,
+    /// Pages, for everyone. They show nothing of the service.
+    Page,
+    /// Probes, for everyone: they come from machines that have no token.
+    Probe,
 }
 
-async fn check(State(checked): State<Arc<Checked>>, request: Request, next: Next) -> Response {
+/// Puts the checks in front of these routes. Pages and probes need no token.
+pub fn protect(routes: Router, pages: Router, probes: Router, checked: Checked) -> Router {
+    let checked = Arc::new(checked);
+    let behind = |entrance, routes: Router| routes.layer(from_fn_with_state((Arc::clone(&checked), entrance), check));
+    let open = behind(Entrance::Page, pages).merge(behind(Entrance::Probe, probes));
+    behind(Entrance::Service, routes).merge(open)
+}
+
+async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let (mut parts, body) = request.into_parts();
-    let path = parts.uri.path().to_owned();
-    let is_page = path == console::PATH || path.starts_with("/console/");
-    if is_page {
+    let route = label(parts.uri.path());
+    if entrance == Entrance::Page {
         guard::forgive_navigation(&mut parts);
     }
     let mut admitted = || {
         checked.guard.check(&parts)?;
-        if is_page || is_probe(&path) {
-            return Ok(());
-        }
-        if let Some(tokens) = &checked.tokens {
-            parts.extensions.insert(caller(tokens, &parts.headers, &path)?);
-        }
+        let caller = if entrance == Entrance::Service { checked.caller(&parts.headers)? } else { Caller::unknown() };
+        parts.extensions.insert(caller);
         parts.extensions.insert(Arc::clone(&checked));
         Ok(())
     };
@@ -75,23 +86,16 @@ async fn check(State(checked): State<Arc<Checked>>, request: Request, next: Next
     response
         .headers_mut()
         .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    metrics::count(known(&path), response.status().as_u16(), started.elapsed());
+    metrics::count(route, response.status().as_u16(), started.elapsed());
     response
 }
 
-/// Probes come from machines that have no token.
-fn is_probe(path: &str) -> bool {
-    matches!(path, path::HEALTH | READY)
-}
-
-fn caller(tokens: &Tokens, headers: &HeaderMap, path: &str) -> Result<Caller, Problem> {
-    let bearer = bearer(headers).and_then(|token| tokens.bearer_of(token)).ok_or_else(unauthorized)?;
-    let is_transaction = ["/v1/transaction", "/v1/items/"].iter().any(|beginning| path.starts_with(beginning));
-    if is_transaction && !bearer.transactions {
-        let detail = "The bearer of this token may not use transactions. Ask whoever runs the service.";
-        return Err(Problem::new(ProblemType::Forbidden, detail));
+impl Checked {
+    /// Returns the bearer of the token, or everyone where no token is needed.
+    fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
+        bearer(headers).and_then(|token| tokens.bearer_of(token)).ok_or_else(unauthorized)
     }
-    Ok(bearer.caller)
 }
 
 /// The token of a request, if it has one.
@@ -115,39 +119,10 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 }
 
 /// Returns a label for metrics. All unknown paths share one label.
-fn known(path: &str) -> &'static str {
-    const PATHS: [&str; 29] = [
-        path::ACQUIRE,
-        path::ACQUIRE_ALL,
-        path::HEARTBEAT,
-        path::RELEASE,
-        path::BREAK,
-        path::LOCK,
-        path::WATCH,
-        path::LOCKS,
-        path::HEALTH,
-        path::SEMAPHORE,
-        path::SEMAPHORE_ACQUIRE,
-        path::SEMAPHORE_HEARTBEAT,
-        path::SEMAPHORE_RELEASE,
-        path::SEMAPHORE_BREAK,
-        path::SEMAPHORE_ENQUEUE,
-        path::SEMAPHORE_CAPACITY,
-        READY,
-        path::BEGIN,
-        path::ADD,
-        path::COMMIT,
-        path::ROLLBACK,
-        path::SWEEP,
-        path::TRANSACTION,
-        path::ITEMS_GET,
-        path::ITEMS_LIST,
-        path::TRANSACTIONS,
-        path::UNLOCK,
-        "/metrics",
-        console::PATH,
-    ];
-    PATHS.into_iter().find(|known| *known == path).unwrap_or("other")
+fn label(path: &str) -> &'static str {
+    let operations = OPERATIONS.iter().map(|operation| operation.path);
+    let mut known = operations.chain([READY, metrics::PATH, console::PATH]);
+    known.find(|known| *known == path).unwrap_or("other")
 }
 
 /// Serves `GET` of this path: `ok`, or the problem that `check` finds.
@@ -170,43 +145,41 @@ where
 }
 
 /// The routes of one service.
-pub fn routes<R: Route>(service: R::Service) -> Router {
-    router(service, R::ALL.iter().copied())
+pub fn routes<S: Routed>(service: S) -> Router {
+    routes_of(service, S::ROUTES)
 }
 
-/// The routes of one service without one operation, which the caller serves itself.
-pub(crate) fn routes_but<R: Route + PartialEq>(service: R::Service, without: R) -> Router {
-    router(service, R::ALL.iter().copied().filter(move |operation| *operation != without))
+/// These routes of one service.
+pub fn routes_of<S>(service: S, routes: impl IntoIterator<Item = &'static Route<S>>) -> Router
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let handler = |route| any(move |service, request| answer(route, service, request));
+    let routes = routes.into_iter();
+    routes.fold(Router::new(), |router, route| router.route(route.operation.path, handler(route))).with_state(service)
 }
 
-fn router<R: Route>(service: R::Service, operations: impl Iterator<Item = R>) -> Router {
-    operations
-        .fold(Router::new(), |router, operation| {
-            router.route(operation.path(), any(move |service, request| answer(operation, service, request)))
-        })
-        .with_state(service)
-}
-
-async fn answer<R: Route>(
-    operation: R,
-    State(service): State<R::Service>,
-    request: Request,
-) -> Result<Response, Infallible> {
-    let (parts, body) = request.into_parts();
+async fn answer<S>(route: &'static Route<S>, State(service): State<S>, request: Request) -> Result<Response, Infallible>
+where
+    S: Send + Sync + 'static,
+{
+    let (mut parts, body) = request.into_parts();
     let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
     let work = async {
-        // Only a request that has arrived takes a slot: a client that sends slowly takes none.
-        let checked = parts.extensions.get::<Arc<Checked>>();
-        let admitted = async {
-            let body = read_body::<R>(&parts.headers, body).await?;
-            let slot = match checked {
-                Some(checked) => Some(checked.load.admit(operation.path()).await?),
+        let caller = parts.extensions.remove().unwrap_or_else(Caller::unrestricted);
+        let checked = parts.extensions.remove::<Arc<Checked>>();
+        let accepted = async {
+            let admitted = route.admit(caller)?;
+            // Only a request that has arrived takes a slot: a client that sends slowly takes none.
+            let body = read_body(route.operation, &parts.headers, body).await?;
+            let slot = match &checked {
+                Some(checked) => Some(checked.load.admit(route.operation).await?),
                 None => None,
             };
-            Ok::<_, Problem>((body, slot))
+            Ok::<_, Problem>((admitted, body, slot))
         };
-        match admitted.await {
-            Ok(((body, _memory), _slot)) => carry_out(operation, service, &parts, body).await,
+        match accepted.await {
+            Ok((admitted, (body, _memory), _slot)) => carry_out(admitted, service, &parts, body).await,
             Err(problem) => problem_response(&problem),
         }
     };
@@ -217,38 +190,31 @@ async fn answer<R: Route>(
     })
 }
 
-async fn carry_out<R: Route>(
-    operation: R,
-    service: R::Service,
-    parts: &Parts,
-    body: Bytes,
-) -> hyper::Response<Vec<u8>> {
-    let caller = parts.extensions.get().cloned().unwrap_or_else(Caller::unrestricted);
+async fn carry_out<S>(admitted: Admitted<S>, service: S, parts: &Parts, body: Bytes) -> hyper::Response<Vec<u8>>
+where
+    S: Send + Sync + 'static,
+{
     let method = parts.method.clone();
     let content_type = text(&parts.headers, CONTENT_TYPE.as_str()).map(str::to_owned);
     let query = parts.uri.query().unwrap_or_default().to_owned();
+    let is_bulky = admitted.operation().load == operation::Load::Bulky;
     let work = async move {
-        let request = leasehold_api::http::HttpRequest {
-            caller: &caller,
-            method: &method,
-            content_type: content_type.as_deref(),
-            query: &query,
-            body: &body,
-        };
-        handle(&service, operation, request).await
+        let content_type = content_type.as_deref();
+        let request = HttpRequest { method: &method, content_type, query: &query, body: &body };
+        handle(&service, &admitted, request).await
     };
-    if is_bulky(operation.path()) { aside::run(work.in_current_span()).await } else { work.await }
+    if is_bulky { aside::run(work.in_current_span()).await } else { work.await }
 }
 
-async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {
+async fn read_body(operation: &Operation, headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {
     let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES) {
-        return Err(body_too_large::<R>());
+        return Err(body_too_large(operation));
     }
     let is_chunked = headers.contains_key("transfer-encoding");
-    let largest = announced.unwrap_or(if is_chunked { R::MAX_BODY_BYTES } else { 0 });
-    let memory = buffers::reserve(largest.min(R::MAX_BODY_BYTES)).await?;
-    let body = timeout(REQUEST_TIMEOUT, collect::<R>(body)).await.unwrap_or_else(|_| {
+    let largest = announced.unwrap_or(if is_chunked { operation.max_body_bytes() } else { 0 });
+    let memory = buffers::reserve(largest.min(operation.max_body_bytes())).await?;
+    let body = timeout(REQUEST_TIMEOUT, collect(operation, body)).await.unwrap_or_else(|_| {
         let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
         Err(Problem::new(ProblemType::InvalidRequest, detail))
     })?;
@@ -257,20 +223,20 @@ async fn read_body<R: Route>(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
 
 /// Reads a body. The part beyond the limit is discarded, up to a point. A client that sends all before it reads would
 /// otherwise find a closed connection in place of its answer.
-async fn collect<R: Route>(mut body: Body) -> Result<Bytes, Problem> {
+async fn collect(operation: &Operation, mut body: Body) -> Result<Bytes, Problem> {
     let mut bytes = Vec::new();
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         let incomplete = |_| Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.");
         let Ok(data) = frame.map_err(incomplete)?.into_data() else { continue };
         length += data.len();
-        if length <= R::MAX_BODY_BYTES {
+        if length <= operation.max_body_bytes() {
             bytes.extend_from_slice(&data);
         } else if length > MAX_DISCARDED_BYTES {
             break;
         }
     }
-    if length > R::MAX_BODY_BYTES { Err(body_too_large::<R>()) } else { Ok(bytes.into()) }
+    if length > operation.max_body_bytes() { Err(body_too_large(operation)) } else { Ok(bytes.into()) }
 }
 
 /// The caller's own id for the log, if the request has one.
@@ -300,58 +266,91 @@ impl AsRef<[u8]> for Counted {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
     use std::thread::{ThreadId, current};
 
-    use hyper::Method;
-    use leasehold_api::{Answering, Input, document};
+    use leasehold_api::document;
+    use leasehold_wire::operation::{GET, LIST, Load as Weight, Scope};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     use super::*;
+    use crate::{TokenEntry, new_token};
 
-    /// Two operations that report the thread of their work.
-    #[derive(Debug, Clone, Copy)]
-    enum Told {
-        List,
-        Get,
-    }
+    type Told = UnboundedSender<ThreadId>;
 
-    impl Route for Told {
-        type Service = UnboundedSender<ThreadId>;
-
-        const ALL: &'static [Self] = &[Self::List, Self::Get];
-        const MAX_BODY_BYTES: usize = 0;
-
-        fn path(self) -> &'static str {
-            match self {
-                Self::List => path::LOCKS,
-                Self::Get => path::LOCK,
-            }
-        }
-
-        fn method(self) -> Method {
-            Method::GET
-        }
-
-        fn action(self) -> Option<&'static str> {
-            None
-        }
-
-        fn carry_out<'a>(self, told: &'a UnboundedSender<ThreadId>, _: &'a Caller, _: Input<'a>) -> Answering<'a> {
+    /// Returns the route of an operation that reports the thread of its work.
+    fn telling(operation: Operation) -> &'static Route<Told> {
+        Box::leak(Box::new(Route::new(Box::leak(Box::new(operation)), |told: &Told, _, _| {
             Box::pin(async move {
                 told.send(current().id()).expect("the test listens");
                 Ok(document(&()))
             })
-        }
+        })))
     }
 
     #[tokio::test]
     async fn only_large_reads_leave_the_threads_of_others() {
         let (told, mut threads) = unbounded_channel();
-        for (operation, is_own) in [(Told::Get, true), (Told::List, false)] {
-            let request = Request::get(operation.path()).body(Body::empty()).expect("a request");
-            let Ok(response) = answer(operation, State(told.clone()), request).await;
+        for (operation, is_own) in [(*GET.operation(), true), (*LIST.operation(), false)] {
+            let request = Request::get(operation.path).body(Body::empty()).expect("a request");
+            let Ok(response) = answer(telling(operation), State(told.clone()), request).await;
             assert_eq!(response.status(), 200);
             assert_eq!(threads.recv().await.expect("told") == current().id(), is_own, "{operation:?}");
         }
+    }
+
+    /// Serves an operation with this scope, at a path of its own.
+    async fn serve(scope: Option<Scope>, told: Told, tokens: Option<Arc<Tokens>>) -> SocketAddr {
+        let mut operation = *GET.operation();
+        (operation.path, operation.scope, operation.load) = ("/v1/export", scope, Weight::Small);
+        let checked = Checked { guard: Guard::new(Ipv4Addr::LOCALHOST.into(), &[]), tokens, load: Load::default() };
+        let app = protect(routes_of(told, [telling(operation)]), Router::new(), Router::new(), checked);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(crate::run(listener, app, std::future::pending()));
+        address
+    }
+
+    /// The status of a request with this token.
+    async fn status(address: SocketAddr, token: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = format!(
+            "GET /v1/export HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer.split(' ').nth(1).expect("a status").to_owned()
+    }
+
+    #[tokio::test]
+    async fn operation_asks_for_the_right_that_its_scope_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        let [whole, part] = [None, Some(vec!["a/".to_owned()])].map(|prefixes| {
+            let (token, sha256) = new_token();
+            let entry = TokenEntry { name: token.clone(), sha256, prefixes, transactions: None };
+            Tokens::add(&path, entry).expect("written");
+            token
+        });
+        let tokens = Some(Arc::new(Tokens::open(&path, false).expect("valid")));
+        let (told, _threads) = unbounded_channel();
+        for (scope, of_whole, of_part) in
+            [(Some(Scope::Keys), "200", "200"), (Some(Scope::Transactions), "200", "403"), (None, "403", "403")]
+        {
+            let address = serve(scope, told.clone(), tokens.clone()).await;
+            let found = (status(address, &whole).await, status(address, &part).await, status(address, "none").await);
+            assert_eq!(found, (of_whole.to_owned(), of_part.to_owned(), "401".to_owned()), "{scope:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn operation_refuses_everybody_when_it_has_no_scope() {
+        let (told, mut threads) = unbounded_channel();
+        let address = serve(None, told, None).await;
+        assert_eq!(status(address, "any").await, "403");
+        assert!(threads.try_recv().is_err(), "the operation must not run");
     }
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use axum::body::Body;
-use leasehold_api::http::{Operation, problem_response, unknown_route};
-use leasehold_api::{SemaphoreOperation, Service, TransactionOperation, TransactionService};
+use leasehold_api::http::{problem_response, unknown_route};
+use leasehold_api::{Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_transactions::{self as transactions, Transactions};
+use leasehold_wire::operation::Scope;
 use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
@@ -20,7 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::guard::Guard;
 use crate::health::Health;
 use crate::load::Load;
-use crate::routes::{Checked, protect, routes, routes_but};
+use crate::routes::{Checked, protect, routes, routes_of};
 use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{connections, console, metrics};
@@ -148,17 +149,21 @@ impl Server {
         let stopping = Arc::new(AtomicBool::new(false));
         let watched = locks.clone();
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
-        let app = routes_but(locks.clone(), Operation::Health)
-            .merge(routes::<SemaphoreOperation>(locks))
-            .merge(routes::<TransactionOperation>(transactions.clone()))
-            .merge(health.routes())
-            .merge(console::routes(&name))
+        // The probes answer in place of the operation without a right.
+        let scoped = Service::ROUTES.iter().filter(|route| route.operation.scope != Some(Scope::Anyone));
+        let app = routes_of(locks, scoped)
+            .merge(routes(transactions.clone()))
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let app = match metrics::install() {
             Some(handle) => app.merge(metrics::routes(handle)),
             None => app,
         };
-        let app = protect(app, Checked { guard, tokens: tokens.clone(), load: Load::default() });
+        let app = protect(
+            app,
+            console::routes(&name),
+            health.routes(),
+            Checked { guard, tokens: tokens.clone(), load: Load::default() },
+        );
         let background = [
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
             tokio::spawn(reload_repeatedly(tokens, tls.clone())),

@@ -52,13 +52,6 @@ pub enum TokenError {
     },
 }
 
-/// The rights of a token's bearer.
-#[derive(Debug, Clone)]
-pub(crate) struct Bearer {
-    pub(crate) caller: Caller,
-    pub(crate) transactions: bool,
-}
-
 /// The tokens of a service, read again when their file changes.
 #[derive(Debug)]
 pub struct Tokens {
@@ -70,7 +63,7 @@ pub struct Tokens {
 #[derive(Debug)]
 struct Loaded {
     modified: Option<SystemTime>,
-    bearers: HashMap<String, Bearer>,
+    bearers: HashMap<String, Caller>,
 }
 
 /// A fresh token and its hash.
@@ -95,7 +88,7 @@ impl Tokens {
     /// One token with all rights, without a file.
     pub fn one(sha256: &str) -> Self {
         let caller = Caller::unrestricted();
-        let bearers = HashMap::from([(sha256.to_owned(), Bearer { caller, transactions: true })]);
+        let bearers = HashMap::from([(sha256.to_owned(), caller)]);
         let current = RwLock::new(Loaded { modified: None, bearers });
         Self { path: PathBuf::new(), is_bound: false, current }
     }
@@ -141,7 +134,7 @@ impl Tokens {
         }
     }
 
-    pub(crate) fn bearer_of(&self, token: &str) -> Option<Bearer> {
+    pub(crate) fn bearer_of(&self, token: &str) -> Option<Caller> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         // The look-up uses the hash: its time tells nothing about the token.
         current.bearers.get(&hash(token)).cloned()
@@ -164,7 +157,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenEntry>, TokenError> {
         .map_err(|error| TokenError::Content { path: path.to_owned(), message: format!("{error}.") })
 }
 
-fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Bearer>, TokenError> {
+fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Caller>, TokenError> {
     let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
     if entries.is_empty() {
         return Err(wrong("it has no token. Make one with `leasehold token`.".to_owned()));
@@ -180,8 +173,8 @@ fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMa
             return Err(wrong(format!("[{index}].prefixes is empty: leave it out for every key.")));
         }
         let transactions = entry.transactions.unwrap_or(entry.prefixes.is_none());
-        let caller = Caller::named(principal, entry.prefixes.clone(), is_bound);
-        if bearers.insert(entry.sha256.clone(), Bearer { caller, transactions }).is_some() {
+        let caller = Caller::named(principal, entry.prefixes.clone(), is_bound).with_transactions(transactions);
+        if bearers.insert(entry.sha256.clone(), caller).is_some() {
             return Err(wrong(format!("[{index}].sha256 is there twice.")));
         }
     }
@@ -209,8 +202,9 @@ mod tests {
         assert!(!std::fs::read_to_string(&path).expect("text").contains(&token));
 
         let tokens = Tokens::open(&path, false).expect("valid");
-        let bearer = tokens.bearer_of(&token).expect("known");
-        assert!(!bearer.transactions, "a bearer of some keys has no transactions");
+        let principal = Principal::new("token:ci").expect("short");
+        let caller = Caller::named(principal, Some(vec!["a/".into()]), false).with_transactions(false);
+        assert_eq!(tokens.bearer_of(&token), Some(caller), "a bearer of some keys has no transactions");
         assert!(tokens.bearer_of(&sha256).is_none());
         assert!(tokens.bearer_of("").is_none());
         assert_ne!(new_token().0, token);

@@ -8,6 +8,7 @@
 
 #[cfg(feature = "openapi")]
 pub mod openapi;
+pub mod operation;
 mod problem;
 pub mod semaphore;
 pub mod transactions;
@@ -18,63 +19,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use problem::{LostReason, Problem, ProblemType, RefusedLock};
-
-/// The paths of the operations. A key travels in the body or the query, never in the path: gateways decode paths before
-/// they pass them on.
-pub mod path {
-    /// `POST`
-    pub const ACQUIRE: &str = "/v1/acquire";
-    /// `POST`
-    pub const ACQUIRE_ALL: &str = "/v1/acquire-all";
-    /// `POST`
-    pub const HEARTBEAT: &str = "/v1/heartbeat";
-    /// `POST`
-    pub const RELEASE: &str = "/v1/release";
-    /// `POST`
-    pub const BREAK: &str = "/v1/break";
-    /// `GET`
-    pub const LOCK: &str = "/v1/lock";
-    /// `GET`
-    pub const WATCH: &str = "/v1/watch";
-    /// `GET`
-    pub const LOCKS: &str = "/v1/locks";
-    /// `GET`
-    pub const HEALTH: &str = "/v1/health";
-    /// `GET`
-    pub const SEMAPHORE: &str = "/v1/semaphore";
-    /// `POST`
-    pub const SEMAPHORE_ACQUIRE: &str = "/v1/semaphore/acquire";
-    /// `POST`
-    pub const SEMAPHORE_HEARTBEAT: &str = "/v1/semaphore/heartbeat";
-    /// `POST`
-    pub const SEMAPHORE_RELEASE: &str = "/v1/semaphore/release";
-    /// `POST`
-    pub const SEMAPHORE_BREAK: &str = "/v1/semaphore/break";
-    /// `POST`
-    pub const SEMAPHORE_ENQUEUE: &str = "/v1/semaphore/enqueue";
-    /// `POST`
-    pub const SEMAPHORE_CAPACITY: &str = "/v1/semaphore/capacity";
-    /// `POST`
-    pub const BEGIN: &str = "/v1/transactions/begin";
-    /// `POST`
-    pub const ADD: &str = "/v1/transactions/add";
-    /// `POST`
-    pub const COMMIT: &str = "/v1/transactions/commit";
-    /// `POST`
-    pub const ROLLBACK: &str = "/v1/transactions/rollback";
-    /// `POST`
-    pub const SWEEP: &str = "/v1/transactions/sweep";
-    /// `POST`
-    pub const UNLOCK: &str = "/v1/transactions/unlock";
-    /// `GET`
-    pub const TRANSACTIONS: &str = "/v1/transactions";
-    /// `GET`
-    pub const TRANSACTION: &str = "/v1/transaction";
-    /// `POST`
-    pub const ITEMS_GET: &str = "/v1/items/get";
-    /// `POST`
-    pub const ITEMS_LIST: &str = "/v1/items/list";
-}
 
 /// A lease id on its way. Its debug output hides the text.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -345,6 +289,9 @@ pub struct HeartbeatResponse {
     pub lease_duration_ms: u64,
     /// The fencing token: as granted, or higher if an acquire was repeated.
     pub fencing_token: u64,
+    /// True if somebody waits for the lock, by a mark of `want`. A holder may release the lock earlier than planned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wanted: bool,
 }
 
 /// A holder's release.
@@ -383,6 +330,48 @@ pub struct ReleaseRequest {
 pub struct ReleaseResponse {
     /// The outcome of the release.
     pub outcome: ReleaseOutcome,
+    /// True if somebody may wait for the lock: by a mark of `want`, or the release was a repeat. A caller that acquires
+    /// the lock again should pause first. A break and a release of permits tell nothing about it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wanted: bool,
+}
+
+/// A waiter's mark on a lock, which its holder learns of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WantRequest {
+    /// The lock's key.
+    pub key: String,
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The waiter, for people to read: 1 to 1024 bytes.
+    pub owner_name: String,
+}
+
+/// The mark, or the reason why there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct WantResponse {
+    /// The outcome of the mark.
+    pub outcome: WantOutcome,
+}
+
+/// The outcome of a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum WantOutcome {
+    /// The lock is marked. Its holder learns of it with its next heartbeat, or with its release.
+    Marked,
+    /// Somebody marked the lock before.
+    AlreadyMarked,
+    /// The lock is released, or there is none: acquire it now.
+    Free,
+    /// Another kind of client wrote the row. Its holder would not learn of a mark.
+    NotOurs,
 }
 
 /// The outcome of a release.
@@ -555,6 +544,11 @@ pub enum LockState {
     /// The lock has no holder.
     Released,
 }
+
+/// Asks whether the service and its table answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+pub struct HealthRequest {}
 
 /// The service and its table answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

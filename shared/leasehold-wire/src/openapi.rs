@@ -1,17 +1,20 @@
-//! The OpenAPI document, made from the types: `docs/openapi.json` is this, and a test holds the two together.
+//! The OpenAPI document, made from the table of operations and from the types: `docs/openapi.json` is this, and a test
+//! holds the two together.
 
 mod lengths;
-mod semaphore;
-mod transactions;
+
+use std::collections::BTreeMap;
 
 use lengths::Lengths;
-use utoipa::{IntoResponses, OpenApi};
-
-use crate::{
-    AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
-    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
-    WatchRequest, path,
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, Parameter, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::{
+    ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
 };
+use utoipa::{IntoParams, Modify, OpenApi, PartialSchema, ToSchema};
+
+use crate::operation::{Method, OPERATIONS, Operation, Refusal, Scope, Subject};
+use crate::{Problem, ProblemType};
 
 /// API version 1.
 #[derive(OpenApi)]
@@ -26,233 +29,175 @@ use crate::{
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:8080", description = "leasehold serve")),
-    paths(
-        acquire,
-        acquire_all,
-        heartbeat,
-        release,
-        break_lock,
-        get,
-        watch,
-        list,
-        health,
-        semaphore::acquire,
-        semaphore::heartbeat,
-        semaphore::release,
-        semaphore::break_entry,
-        semaphore::enqueue,
-        semaphore::set_capacity,
-        semaphore::get,
-        transactions::begin,
-        transactions::add,
-        transactions::commit,
-        transactions::rollback,
-        transactions::transaction,
-        transactions::get_items,
-        transactions::list_items,
-        transactions::sweep,
-        transactions::list_transactions,
-        transactions::unlock,
-    ),
-    modifiers(&Lengths)
+    components(schemas(Problem)),
+    modifiers(&Operations, &Lengths)
 )]
 pub struct Api;
 
-/// The problems that any operation may answer.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "a description, never made")]
-enum Failures {
-    /// `invalid-request`: the request breaks a rule of this API. `field` names the field at fault.
-    #[response(status = 400, content_type = "application/problem+json")]
-    InvalidRequest(Problem),
-    /// `method-not-allowed`: this path takes another method, which `Allow` names.
-    #[response(status = 405, content_type = "application/problem+json")]
-    MethodNotAllowed(Problem),
-    /// `throttled`: slow down, and try again with the same lease id or transaction id. `Retry-After` says when.
-    #[response(status = 429, content_type = "application/problem+json")]
-    Throttled(Problem),
-    /// `corrupt-record`: the row is not a readable record of this service; an operator must look at it.
-    /// `misconfigured`: the service cannot work with its table, and its operator must act.
-    #[response(status = 500, content_type = "application/problem+json")]
-    CorruptRecord(Problem),
-    /// `unavailable`: the outcome of the request is unknown; try again with the same lease id or transaction id.
-    /// `Retry-After` says when.
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(Problem),
+/// The name of a schema, and a function that collects it with all schemas that it refers to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Body {
+    name: fn() -> String,
+    collect: fn(&mut Schemas),
 }
 
-/// The problems that an operation on a key may answer besides.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "a description, never made")]
-enum AccessFailures {
-    /// `forbidden`: the caller may not touch this key, or the lock is bound to another principal. (A gateway that
-    /// refuses the credentials answers 401 or 403 as well, with a document of its own.)
-    #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(Problem),
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// The schema of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Input {
+    /// The parameters of a query.
+    Query(fn() -> Vec<Parameter>),
+    /// The document of a body.
+    Body(Body),
 }
 
-/// The problems that an operation with a body may answer besides.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "a description, never made")]
-enum BodyFailures {
-    /// `too-large`: the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the
-    /// answer exceeds the limits of DynamoDB or of the service.
-    #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(Problem),
-    /// `unsupported-media-type`: the body is not declared as JSON.
-    #[response(status = 415, content_type = "application/problem+json")]
-    UnsupportedMediaType(Problem),
+pub(crate) const fn body<T: ToSchema>() -> Body {
+    Body {
+        name: || T::name().into_owned(),
+        collect: |schemas| {
+            schemas.push((T::name().into_owned(), T::schema()));
+            T::schemas(schemas);
+        },
+    }
 }
 
-/// The problems that an operation which needs possession may answer besides.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "a description, never made")]
-enum PossessionFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state.
-    #[response(status = 409, content_type = "application/problem+json")]
-    Lost(Problem),
+pub(crate) fn query<T: IntoParams>() -> Vec<Parameter> {
+    T::into_params(|| Some(ParameterIn::Query))
 }
 
-/// The problems that an operation which takes a sequence may answer besides.
-#[derive(IntoResponses)]
-#[allow(dead_code, reason = "a description, never made")]
-enum SequenceFailures {
-    /// `lost`: the lock is not the caller's. `reason` says why, and `lock` shows its state. `superseded`: a later
-    /// request under this lease id was carried out, and this one changed nothing. The caller still holds the lock;
-    /// `sequence` is the number to exceed.
-    #[response(status = 409, content_type = "application/problem+json")]
-    LostOrSuperseded(Problem),
+/// Writes the operations of the table into a document.
+struct Operations;
+
+impl Modify for Operations {
+    fn modify(&self, document: &mut Document) {
+        let mut schemas = Schemas::new();
+        for operation in OPERATIONS {
+            let (method, described) = describe(operation, &mut schemas);
+            document.paths.add_path_operation(operation.path, vec![method], described);
+        }
+        document.components.get_or_insert_default().schemas.extend(schemas);
+    }
 }
 
-/// Acquires a lock.
-#[utoipa::path(
-    post,
-    path = path::ACQUIRE,
-    request_body = AcquireRequest,
-    responses(
-        (status = 200, description = "The caller holds the lock.", body = AcquireResponse),
-        (status = 404, description = "`not-found`: there is no row, and `onlyIfExists` was given.",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "`lost`: the acquisition of this lease id has ended. `superseded`: a later request under this \
-            lease id was carried out, and this one changed nothing; the caller still has the lock. `already-done`: the \
-            occurrence, or a later one, was completed; the data of `lock` is the result.",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 423, description = "`held`: another caller holds the lock. `lock` says who, for how long, and which version to observe.",
-            body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        AccessFailures, BodyFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn acquire() {}
+fn describe(operation: &Operation, schemas: &mut Schemas) -> (HttpMethod, OperationBuilder) {
+    let (input, answer) = operation.schemas;
+    let summary: Vec<_> = operation.summary.lines().map(str::trim).collect();
+    let described = OperationBuilder::new()
+        .operation_id(Some(operation.id))
+        .summary(Some(summary.join("\n")))
+        .tags(Some(match operation.subject {
+            Subject::Lock => None,
+            Subject::Semaphore => Some("semaphore"),
+            Subject::Transaction => Some("transactions"),
+        }))
+        .response("200", success(operation, answer, schemas));
+    let described = responses(operation)
+        .into_iter()
+        .fold(described, |described, (status, response)| described.response(status.to_string(), response));
+    match input {
+        Input::Query(parameters) => {
+            let parameters = Some(parameters()).filter(|parameters| !parameters.is_empty());
+            (HttpMethod::Get, described.parameters(parameters))
+        }
+        Input::Body(body) => {
+            let content = ContentBuilder::new().schema(Some(reference(body, schemas))).build();
+            let body = RequestBodyBuilder::new().content("application/json", content).required(Some(Required::True));
+            (HttpMethod::Post, described.request_body(Some(body.build())))
+        }
+    }
+}
 
-/// Acquires several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
-/// releases name one lock each, under the one lease id.
-#[utoipa::path(
-    post,
-    path = path::ACQUIRE_ALL,
-    request_body = AcquireAllRequest,
-    responses(
-        (status = 200, description = "The caller holds all locks.", body = AcquireAllResponse),
-        (status = 409, description = "`lost`: the lease id holds some of the locks and not those in `locks`, or its acquisition of \
-            those has ended. `superseded`: a later request under this lease id was carried out, and this one changed nothing; the \
-            caller still has the locks.", body = Problem, content_type = "application/problem+json"),
-        (status = 423, description = "`held`: other callers hold some of the locks. `locks` says which, who, for how long, and which \
-            versions to observe.",
-            body = Problem, content_type = "application/problem+json", headers(("Retry-After" = u32, description = "Seconds"))),
-        AccessFailures, BodyFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn acquire_all() {}
+fn reference(body: Body, schemas: &mut Schemas) -> Ref {
+    (body.collect)(schemas);
+    Ref::from_schema_name((body.name)())
+}
 
-/// Renews a lease.
-#[utoipa::path(
-    post,
-    path = path::HEARTBEAT,
-    request_body = HeartbeatRequest,
-    responses(
-        (status = 200, description = "The lease starts anew.", body = HeartbeatResponse),
-        SequenceFailures, AccessFailures, BodyFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn heartbeat() {}
+fn success(operation: &Operation, answer: Body, schemas: &mut Schemas) -> Response {
+    let content = ContentBuilder::new().schema(Some(reference(answer, schemas))).build();
+    ResponseBuilder::new().description(operation.success).content("application/json", content).build()
+}
 
-/// Releases a lock. May be repeated.
-#[utoipa::path(
-    post,
-    path = path::RELEASE,
-    request_body = ReleaseRequest,
-    responses(
-        (status = 200, description = "Nobody holds the lock under this lease id any more.", body = ReleaseResponse),
-        PossessionFailures, AccessFailures, BodyFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn release() {}
+/// The refusals that any operation may answer.
+const FAILURES: &[Refusal] = &[
+    Refusal {
+        kinds: &[ProblemType::InvalidRequest],
+        detail: "the request breaks a rule of this API. `field` names the field at fault.",
+    },
+    Refusal { kinds: &[ProblemType::MethodNotAllowed], detail: "this path takes another method, which `Allow` names." },
+    Refusal {
+        kinds: &[ProblemType::Throttled],
+        detail: "slow down, and try again with the same lease id or transaction id. `Retry-After` says when.",
+    },
+    Refusal {
+        kinds: &[ProblemType::CorruptRecord],
+        detail: "the row is not a readable record of this service; an operator must look at it.",
+    },
+    Refusal {
+        kinds: &[ProblemType::Misconfigured],
+        detail: "the service cannot work with its table, and its operator must act.",
+    },
+    Refusal {
+        kinds: &[ProblemType::Unavailable],
+        detail: "the outcome of the request is unknown; try again with the same lease id or transaction id. \
+                 `Retry-After` says when.",
+    },
+];
 
-/// Takes a lock from its holder, as an operator.
-#[utoipa::path(
-    post,
-    path = path::BREAK,
-    operation_id = "break",
-    request_body = BreakRequest,
-    responses(
-        (status = 200, description = "The lock has no holder.", body = ReleaseResponse),
-        (status = 409, description = "`version-mismatch`: the lock changed since the operator looked.",
-            body = Problem, content_type = "application/problem+json"),
-        AccessFailures, BodyFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn break_lock() {}
+/// The refusal that follows from the scope of keys.
+const OUT_OF_SCOPE: Refusal = Refusal {
+    kinds: &[ProblemType::Forbidden],
+    detail: "the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the \
+             credentials answers 401 or 403 as well, with a document of its own.)",
+};
 
-/// Reads one lock, strongly consistent.
-#[utoipa::path(
-    get,
-    path = path::LOCK,
-    params(GetRequest),
-    responses(
-        (status = 200, description = "The lock as it is.", body = Lock),
-        (status = 404, description = "`not-found`: there is no lock of this key, or it was deleted.", body = Problem, content_type = "application/problem+json"),
-        AccessFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn get() {}
+/// The refusals that follow from a body.
+const BODY: &[Refusal] = &[
+    Refusal {
+        kinds: &[ProblemType::TooLarge],
+        detail: "the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the answer \
+                 exceeds the limits of DynamoDB or of the service.",
+    },
+    Refusal { kinds: &[ProblemType::UnsupportedMediaType], detail: "the body is not declared as JSON." },
+];
 
-/// Waits until a lock changes: its record version number is no longer `version`, or it is released. The answer is a
-/// hint, which may come late or without a change; the next write decides. After `waitMs` the answer is the lock as it
-/// is.
-#[utoipa::path(
-    get,
-    path = path::WATCH,
-    params(WatchRequest),
-    responses(
-        (status = 200, description = "The lock, changed or not: its version tells.", body = Lock),
-        (status = 404, description = "`not-found`: there is no such lock, or none any more.",
-            body = Problem, content_type = "application/problem+json"),
-        AccessFailures, Failures,
-    )
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn watch() {}
+/// Returns all refusals of an operation, by their status.
+fn responses(operation: &Operation) -> BTreeMap<u16, Response> {
+    let own: Vec<_> = operation.refusals.iter().copied().flatten().collect();
+    let scope = (operation.scope == Some(Scope::Keys)).then_some(&OUT_OF_SCOPE);
+    let body = (operation.method == Method::Post).then_some(BODY).into_iter().flatten();
+    let mut by_status = BTreeMap::<u16, Vec<_>>::new();
+    for refusal in own.iter().copied().chain(scope).chain(body).chain(FAILURES) {
+        by_status.entry(refusal.kinds[0].status()).or_default().push(refusal);
+    }
+    by_status.into_iter().map(|(status, refusals)| (status, response(&refusals))).collect()
+}
 
-/// Lists locks.
-#[utoipa::path(
-    get,
-    path = path::LOCKS,
-    params(ListRequest),
-    responses((status = 200, description = "One page of the locks that the caller may see.", body = ListResponse), AccessFailures, Failures)
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn list() {}
+fn response(refusals: &[&Refusal]) -> Response {
+    let sentences: Vec<_> = refusals
+        .iter()
+        .map(|refusal| {
+            let kinds: Vec<_> = refusal.kinds.iter().copied().map(name).collect();
+            format!("{}: {}", kinds.join(", "), refusal.detail)
+        })
+        .collect();
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    let response = ResponseBuilder::new().description(sentences.join(" ")).content("application/problem+json", content);
+    let kinds = || refusals.iter().flat_map(|refusal| refusal.kinds);
+    let pausing: Vec<_> = kinds().copied().filter(|kind| kind.retry_after_seconds().is_some()).collect();
+    if pausing.is_empty() {
+        return response.build();
+    }
+    let when = if pausing.len() == kinds().count() {
+        String::new()
+    } else {
+        format!(", for {}", pausing.into_iter().map(name).collect::<Vec<_>>().join(", "))
+    };
+    let header = HeaderBuilder::new().schema(Some(u32::schema())).description(Some(format!("Seconds{when}")));
+    response.header("Retry-After", header.build()).build()
+}
 
-/// Says whether the service and its table answer.
-#[utoipa::path(
-    get,
-    path = path::HEALTH,
-    responses((status = 200, description = "The service and its table answer.", body = HealthResponse), Failures)
-)]
-#[allow(dead_code, reason = "a description, never called")]
-fn health() {}
+/// The name of a kind, as code.
+fn name(kind: ProblemType) -> String {
+    format!("`{}`", serde_json::to_value(kind).ok().as_ref().and_then(|name| name.as_str()).unwrap_or_default())
+}

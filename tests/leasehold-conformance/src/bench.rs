@@ -20,6 +20,7 @@ pub(crate) const ACQUIRE: &str = "/v1/acquire";
 pub(crate) const ACQUIRE_ALL: &str = "/v1/acquire-all";
 pub(crate) const HEARTBEAT: &str = "/v1/heartbeat";
 pub(crate) const RELEASE: &str = "/v1/release";
+pub(crate) const WANT: &str = "/v1/want";
 pub(crate) const BREAK: &str = "/v1/break";
 pub(crate) const LOCK: &str = "/v1/lock";
 pub(crate) const WATCH: &str = "/v1/watch";
@@ -178,6 +179,10 @@ impl Lock {
 
     pub(crate) async fn release(&self, lease_id: &str, fields: Value) -> Reply {
         self.bench.post(RELEASE, &merged(self.with_key(json!({ "leaseId": lease_id })), fields)).await
+    }
+
+    pub(crate) async fn want(&self, owner: &str) -> Reply {
+        self.bench.post(WANT, &self.with_key(json!({ "ownerName": owner }))).await
     }
 
     pub(crate) async fn break_it(&self, rvn: &str) -> Reply {

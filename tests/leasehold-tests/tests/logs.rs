@@ -10,7 +10,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_api::access::Caller;
 use leasehold_api::direct::invoke;
 use leasehold_api::logging::{LevelFilter, json_subscriber};
-use leasehold_api::{Route, Service, TransactionOperation, TransactionService};
+use leasehold_api::{Routed, Service, TransactionService};
 use leasehold_tests::bank::Bank;
 use leasehold_tests::{Fault, World};
 use leasehold_transactions::TransactionId;
@@ -100,10 +100,7 @@ async fn log_of_transactions() -> String {
     let guard = tracing::subscriber::set_default(subscriber);
     let bank = Bank::new().await;
     let service = TransactionService::new(bank.transactions.clone());
-    let call = async |input: Value| {
-        let caller = Caller::unrestricted();
-        invoke(&service, TransactionOperation::ALL, &caller, input).await
-    };
+    let call = async |input: Value| invoke(&service, TransactionService::ROUTES, Caller::unrestricted(), input).await;
     let key = json!({ "id": { "S": PAYLOAD } });
     let item = json!({ "id": { "S": PAYLOAD }, "text": { "S": PAYLOAD }, "bytes": { "B": "YWJj" } });
     let put = json!({ "Put": { "TableName": "accounts", "Item": item } });

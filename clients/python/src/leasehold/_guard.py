@@ -329,11 +329,15 @@ class BaseGuard(Keeping):
                         pause = self._pause_after(error, backoff)
                     await self._over.wait(pause)
         finally:
-            self._sending.release()
-            with self._state:
-                if self._beat_at is None and not self._holding.manual_heartbeats:
-                    self._beat_at = self._core.world.now()
-                self._plan()
+            self._sent()
+
+    def _sent(self) -> None:
+        """Lets the next heartbeat be sent. It is due now, if its time came before this one was through."""
+        self._sending.release()
+        with self._state:
+            if self._beat_at is None and not self._holding.manual_heartbeats:
+                self._beat_at = self._core.world.now()
+            self._plan()
 
     async def until_lost(self, timeout: float | None) -> LossReason | None:
         """Waits until the lock is lost or released, or for `timeout` seconds. Returns the reason of a
@@ -410,7 +414,7 @@ class BaseGuard(Keeping):
                     self._core.runtime.schedule(risk.tell, now)
             beat = False
             if self._beat_at is not None and now >= self._beat_at:
-                self._beat_at = None  # the sender in flight plans the next one
+                self._beat_at = None  # a sender in flight plans the next one, at its end at the latest
                 beat = self._sending.try_acquire()
             self._plan()
         if beat:
@@ -422,7 +426,7 @@ class BaseGuard(Keeping):
                 if self._loss is not None or not self._over.is_set():  # no release crossed with it
                     _log.warning("a heartbeat of the lock %r failed: %s", self.key, error)
             finally:
-                self._sending.release()
+                self._sent()
 
     async def _beat(self, wish: Wish) -> bool:
         """Sends the heartbeat without an answer again, or else this one, and handles the outcome. Returns

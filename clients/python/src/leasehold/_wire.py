@@ -167,6 +167,7 @@ class HeartbeatResponse(TypedDict):
     fencingToken: int
     leaseDurationMs: int
     recordVersionNumber: str
+    wanted: NotRequired[bool]
 
 
 class Holder(TypedDict):
@@ -233,6 +234,7 @@ class ReleaseResponse(TypedDict):
     """
 
     outcome: ReleaseOutcome
+    wanted: NotRequired[bool]
 
 
 ReturnOnFailure: TypeAlias = Literal['NONE', 'ALL_OLD']
@@ -301,6 +303,27 @@ class UnreadableRow(TypedDict):
     detail: str
     key: str
     sortKey: NotRequired[str | None]
+
+
+WantOutcome: TypeAlias = Literal['marked', 'already-marked', 'free', 'not-ours']
+
+
+class WantRequest(TypedDict):
+    """
+    A waiter's mark on a lock, which its holder learns of.
+    """
+
+    key: str
+    ownerName: str
+    sortKey: NotRequired[str | None]
+
+
+class WantResponse(TypedDict):
+    """
+    The mark, or the reason why there is none.
+    """
+
+    outcome: WantOutcome
 
 
 class WantedLock(TypedDict):

@@ -26,6 +26,7 @@ _LOCKS = {
     "/v1/acquire-all": "acquire-all",
     "/v1/heartbeat": "heartbeat",
     "/v1/release": "release",
+    "/v1/want": "want",
     "/v1/break": "break",
     "/v1/lock": "get",
 }

@@ -5,6 +5,7 @@ mod principal;
 mod scopes;
 
 use leasehold_protocol::Principal;
+use leasehold_wire::operation::{Operation, Scope};
 use leasehold_wire::{Problem, ProblemType};
 
 pub use principal::{anonymous, direct, from_arn, from_claim};
@@ -30,7 +31,7 @@ impl Access {
             (Some(_), None) => None,
             (Some(principal), Some(scopes)) => scopes.prefixes_of(principal),
         };
-        Caller { principal, prefixes, is_bound: self.owner_binding }
+        Caller { principal, prefixes, is_bound: self.owner_binding, transactions: true }
     }
 }
 
@@ -41,18 +42,30 @@ pub struct Caller {
     /// The prefixes of the keys that the caller may touch. Without them, every key.
     prefixes: Option<Vec<String>>,
     is_bound: bool,
+    transactions: bool,
 }
 
 impl Caller {
     /// Returns a caller that may touch every key, and whose locks are bound to no principal.
     pub fn unrestricted() -> Self {
-        Self { principal: None, prefixes: None, is_bound: false }
+        Self { principal: None, prefixes: None, is_bound: false, transactions: true }
+    }
+
+    /// Returns a caller without any right.
+    pub fn unknown() -> Self {
+        Self { principal: None, prefixes: Some(Vec::new()), is_bound: false, transactions: false }
     }
 
     /// Returns a caller that is named by its credentials. It may touch the keys that begin with one of `prefixes`;
     /// without prefixes, all. With `is_bound`, the locks that it acquires are bound to it.
     pub fn named(principal: Principal, prefixes: Option<Vec<String>>, is_bound: bool) -> Self {
-        Self { principal: Some(principal), prefixes, is_bound }
+        Self { principal: Some(principal), prefixes, is_bound, transactions: true }
+    }
+
+    /// Returns the caller with or without the right to transactions.
+    #[must_use]
+    pub fn with_transactions(self, transactions: bool) -> Self {
+        Self { transactions, ..self }
     }
 
     /// Returns the name for the log, where there are rules.
@@ -68,6 +81,21 @@ impl Caller {
     /// Returns the prefixes of the keys that a listing may show.
     pub(crate) fn prefixes(&self) -> Option<&[String]> {
         self.prefixes.as_deref()
+    }
+
+    /// # Errors
+    /// `forbidden`, unless the caller has the right that the operation needs.
+    pub(crate) fn check_scope(&self, operation: &Operation) -> Result<(), Problem> {
+        let detail = match operation.scope {
+            // The keys are checked when the request is read.
+            Some(Scope::Anyone | Scope::Keys) => return Ok(()),
+            Some(Scope::Transactions) if self.transactions => return Ok(()),
+            Some(Scope::Transactions) => {
+                "The bearer of this token may not use transactions. Ask whoever runs the service."
+            }
+            None => "Nobody may use this operation: it has no scope.",
+        };
+        Err(Problem::new(ProblemType::Forbidden, detail))
     }
 
     /// # Errors

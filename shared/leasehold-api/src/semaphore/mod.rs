@@ -2,95 +2,19 @@
 
 mod convert;
 
-use http::Method;
 use leasehold_protocol::semaphore::{Semaphore, Step};
 use leasehold_protocol::{Error, LockKey, Record, ReleaseOutcome};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
     EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
-use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse, path};
+use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse};
 
 use crate::access::Caller;
-use crate::route::{Answering, Input, Route, document};
 use crate::service::{Service, logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::{convert as locks, counts};
 
 pub(crate) use convert::show;
-
-/// Operations on semaphores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SemaphoreOperation {
-    /// `POST /v1/semaphore/acquire`
-    Acquire,
-    /// `POST /v1/semaphore/heartbeat`
-    Heartbeat,
-    /// `POST /v1/semaphore/release`
-    Release,
-    /// `POST /v1/semaphore/break`
-    Break,
-    /// `POST /v1/semaphore/enqueue`
-    Enqueue,
-    /// `POST /v1/semaphore/capacity`
-    Capacity,
-    /// `GET /v1/semaphore`
-    Get,
-}
-
-impl Route for SemaphoreOperation {
-    type Service = Service;
-
-    const ALL: &'static [Self] =
-        &[Self::Acquire, Self::Heartbeat, Self::Release, Self::Break, Self::Enqueue, Self::Capacity, Self::Get];
-
-    /// The longest key, names and observed entries take less than a tenth of this.
-    const MAX_BODY_BYTES: usize = 128 * 1024;
-
-    fn path(self) -> &'static str {
-        match self {
-            Self::Acquire => path::SEMAPHORE_ACQUIRE,
-            Self::Heartbeat => path::SEMAPHORE_HEARTBEAT,
-            Self::Release => path::SEMAPHORE_RELEASE,
-            Self::Break => path::SEMAPHORE_BREAK,
-            Self::Enqueue => path::SEMAPHORE_ENQUEUE,
-            Self::Capacity => path::SEMAPHORE_CAPACITY,
-            Self::Get => path::SEMAPHORE,
-        }
-    }
-
-    fn method(self) -> Method {
-        match self {
-            Self::Get => Method::GET,
-            _ => Method::POST,
-        }
-    }
-
-    fn action(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Acquire => "semaphore-acquire",
-            Self::Heartbeat => "semaphore-heartbeat",
-            Self::Release => "semaphore-release",
-            Self::Break => "semaphore-break",
-            Self::Enqueue => "semaphore-enqueue",
-            Self::Capacity => "semaphore-capacity",
-            Self::Get => "semaphore-get",
-        })
-    }
-
-    fn carry_out<'a>(self, service: &'a Service, caller: &'a Caller, input: Input<'a>) -> Answering<'a> {
-        Box::pin(async move {
-            Ok(match self {
-                Self::Acquire => document(&service.acquire_permits(caller, input.read()?).await?),
-                Self::Heartbeat => document(&service.heartbeat_permits(caller, input.read()?).await?),
-                Self::Release => document(&service.release_permits(caller, input.read()?).await?),
-                Self::Break => document(&service.break_entry(caller, input.read()?).await?),
-                Self::Enqueue => document(&service.enqueue(caller, input.read()?).await?),
-                Self::Capacity => document(&service.set_capacity(caller, input.read()?).await?),
-                Self::Get => document(&service.get_semaphore(caller, input.read()?).await?),
-            })
-        })
-    }
-}
 
 impl Service {
     /// `POST /v1/semaphore/acquire`
@@ -235,6 +159,6 @@ impl Service {
 }
 
 fn done(released: ReleaseOutcome) -> (String, ReleaseResponse) {
-    let response = ReleaseResponse { outcome: locks::release_outcome(released) };
+    let response = ReleaseResponse { outcome: locks::release_outcome(released), wanted: false };
     (wire_name(response.outcome), response)
 }

@@ -3,7 +3,6 @@
 mod convert;
 mod dynamodb_json;
 mod limits;
-mod operation;
 
 use leasehold_transactions::{Error, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
@@ -16,8 +15,6 @@ use tracing::{Span, field};
 
 use crate::counts;
 use crate::service::{OperationSpan, traced, wire_name};
-
-pub use operation::TransactionOperation;
 
 const DEFAULT_SWEEP: u32 = 100;
 const MAX_LIMIT: u32 = 1000;

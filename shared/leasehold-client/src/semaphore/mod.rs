@@ -208,7 +208,7 @@ impl Semaphore {
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
         let believed = request.lease.or(Some(DEFAULT_LEASE));
         let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, believed).await?;
-        let Renewal { version, lease, fencing_token, permits, holder_id } = renewed.answer;
+        let Renewal { version, lease, fencing_token, permits, holder_id, .. } = renewed.answer;
         request.keeping.check(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
         let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.numbers);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_wire::path;
+use leasehold_wire::operation;
 use leasehold_wire::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, Item,
 };
@@ -47,7 +47,7 @@ impl Transaction {
         let transaction = Self::new(client, fresh_uuid());
         let request =
             BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
-        let _: BeginResponse = transaction.call(path::BEGIN, &request).await?;
+        let _: BeginResponse = transaction.call(operation::BEGIN.path, &request).await?;
         Ok(transaction)
     }
 
@@ -121,7 +121,7 @@ impl Transaction {
     ) -> Result<Vec<Option<Item>>, Error> {
         let requests = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let request = AddRequest { transaction_id: self.id.clone(), requests, call_id: None };
-        let response: AddResponse = self.call(path::ADD, &request).await?;
+        let response: AddResponse = self.call(operation::ADD.path, &request).await?;
         Ok(response.answers.into_iter().map(|answer| answer.item).collect())
     }
 
@@ -164,14 +164,16 @@ impl Transaction {
     }
 
     pub(crate) async fn send_commit(&self) -> Result<(), Error> {
-        let _: EndResponse = self.call(path::COMMIT, &self.end_request()).await?;
+        let _: EndResponse = self.call(operation::COMMIT.path, &self.end_request()).await?;
         self.state().ended = true;
         Ok(())
     }
 
     pub(crate) async fn send_rollback(&self) -> Result<(), Error> {
-        let result =
-            self.client.call_transaction::<_, EndResponse>(&self.id, path::ROLLBACK, &self.end_request()).await;
+        let result = self
+            .client
+            .call_transaction::<_, EndResponse>(&self.id, operation::ROLLBACK.path, &self.end_request())
+            .await;
         // A drop does not retry a rollback that failed.
         self.state().ended = true;
         match result {
@@ -240,7 +242,7 @@ impl Drop for Transaction {
 
 async fn roll_back(client: Client, id: String) {
     let request = EndRequest { transaction_id: id.clone() };
-    let result: Result<EndResponse, _> = client.call_transaction(&id, path::ROLLBACK, &request).await;
+    let result: Result<EndResponse, _> = client.call_transaction(&id, operation::ROLLBACK.path, &request).await;
     match result.as_ref().map_err(Error::kind) {
         // The transaction was decided before, or never begun.
         Ok(_) | Err(ErrorKind::RolledBack | ErrorKind::Committed | ErrorKind::TransactionNotFound) => {}

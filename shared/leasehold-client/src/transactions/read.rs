@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
-use leasehold_wire::path;
+use leasehold_wire::operation;
 use leasehold_wire::transactions::{
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, Isolation, Item, ItemRequest, ListItemsRequest,
     ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse,
@@ -40,7 +40,7 @@ impl Client {
     /// [`crate::ErrorKind::TransactionNotFound`], or the last failure to reach the service.
     pub async fn transaction_status(&self, id: impl Into<String>) -> Result<TransactionStatus, Error> {
         let request = GetTransactionRequest { id: Some(id.into()), public_id: None };
-        persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
+        persist(self.until(), |left| self.remote().query(operation::GET_TRANSACTION.path, &request, left)).await
     }
 
     /// Returns the status of a transaction by its public id, as found in items, logs and refusals.
@@ -52,7 +52,7 @@ impl Client {
         public_id: impl Into<String>,
     ) -> Result<TransactionStatus, Error> {
         let request = GetTransactionRequest { id: None, public_id: Some(public_id.into()) };
-        persist(self.until(), |left| self.remote().query(path::TRANSACTION, &request, left)).await
+        persist(self.until(), |left| self.remote().query(operation::GET_TRANSACTION.path, &request, left)).await
     }
 
     /// Lists a page of the open transactions, and of the decided ones whose items are still locked. For operators.
@@ -63,7 +63,7 @@ impl Client {
         &self,
         request: &ListTransactionsRequest,
     ) -> Result<ListTransactionsResponse, Error> {
-        persist(self.until(), |left| self.remote().query(path::TRANSACTIONS, request, left)).await
+        persist(self.until(), |left| self.remote().query(operation::LIST_TRANSACTIONS.path, request, left)).await
     }
 
     /// Completes or rolls back idle transactions; with a public id, ends that transaction whatever its age. For
@@ -75,7 +75,7 @@ impl Client {
         let request = SweepRequest { limit: None, public_id };
         let limit = self.remote().request_timeout().saturating_add(CONTENTION);
         let until = deadline(self.retry_budget().saturating_add(limit));
-        persist(until, |_| self.remote().post(path::SWEEP, &request, limit)).await
+        persist(until, |_| self.remote().post(operation::SWEEP.path, &request, limit)).await
     }
 
     /// Reads one item outside of transactions.
@@ -107,7 +107,7 @@ impl Client {
             GetItemsRequest { requests: Some(requests), isolation: Some(isolation), ..GetItemsRequest::default() };
         let limit = self.remote().request_timeout();
         let response: GetItemsResponse =
-            persist(self.until(), |_| self.remote().post(path::ITEMS_GET, &request, limit)).await?;
+            persist(self.until(), |_| self.remote().post(operation::GET_ITEMS.path, &request, limit)).await?;
         Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect())
     }
 
@@ -121,7 +121,8 @@ impl Client {
                 let Some(request) = request else { return Ok(None) };
                 let limit = client.remote().request_timeout();
                 let page: ListItemsResponse =
-                    persist(client.until(), |_| client.remote().post(path::ITEMS_LIST, &request, limit)).await?;
+                    persist(client.until(), |_| client.remote().post(operation::LIST_ITEMS.path, &request, limit))
+                        .await?;
                 let next =
                     page.last_evaluated_key.map(|key| ListItemsRequest { exclusive_start_key: Some(key), ..request });
                 Ok(Some((page.items, next)))

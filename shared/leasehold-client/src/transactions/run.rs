@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 
-use leasehold_wire::path;
+use leasehold_wire::operation;
 use leasehold_wire::transactions::{BeginRequest, BeginResponse, Entry, Item};
 
 use super::{Request, Transaction, TransactionOptions};
@@ -139,7 +139,7 @@ impl Client {
                 requests: Some(entries.clone()),
                 commit: Some(true),
             };
-            let error = match self.call_transaction::<_, BeginResponse>(&id, path::BEGIN, &request).await {
+            let error = match self.call_transaction::<_, BeginResponse>(&id, operation::BEGIN.path, &request).await {
                 Ok(response) => {
                     return Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect());
                 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
-use leasehold_api::http::Route;
-use leasehold_api::{TransactionOperation, TransactionService, direct, document};
+use leasehold_api::{Routed, TransactionService, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
 use leasehold_wire::Problem;
+use leasehold_wire::operation::Family;
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -38,12 +38,26 @@ pub enum ServesTransactions {
     Everything,
 }
 
-/// Serves transactions until Lambda ends the process. `choose` finds the function by its handler's name.
+impl ServesTransactions {
+    /// Returns what the function with this handler answers.
+    fn by_handler(handler: &str) -> Option<Self> {
+        Some(match handler {
+            "transact" => Self::Callers,
+            "sweep" => Self::Sweep,
+            // No handler was chosen: `cargo lambda watch`.
+            "bootstrap" => Self::Everything,
+            _ => return None,
+        })
+    }
+}
+
+/// Serves transactions until Lambda ends the process. The name of the function's handler says which operations.
 ///
 /// # Errors
 /// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
-pub async fn run_transactions(choose: impl Fn(&str) -> Option<ServesTransactions>) -> Result<(), Error> {
-    let (serves, (service, metrics)) = &start(async { Ok((config::handler(choose)?, service().await?)) }).await?;
+pub async fn run_transactions() -> Result<(), Error> {
+    let start = start(async { Ok((config::handler(ServesTransactions::by_handler)?, service().await?)) });
+    let (serves, (service, metrics)) = &start.await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
         let span = trace::caller(&event);
@@ -51,7 +65,9 @@ pub async fn run_transactions(choose: impl Fn(&str) -> Option<ServesTransactions
             match serves {
                 ServesTransactions::Callers => answer_transactions(service, event.payload).await,
                 ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
-                ServesTransactions::Everything => answer(service, TransactionOperation::ALL, event.payload).await,
+                ServesTransactions::Everything => {
+                    answer(service, &[Family::Transact, Family::Sweep], event.payload).await
+                }
             }
         };
         let answer = answer.instrument(span).await;
@@ -75,7 +91,7 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
 /// # Errors
 /// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
 pub async fn answer_transactions(service: &TransactionService, event: Value) -> Result<Box<RawValue>, Diagnostic> {
-    answer(service, TransactionOperation::FOR_CALLERS, event).await
+    answer(service, &[Family::Transact], event).await
 }
 
 /// Answers one event of the function that sweeps. The schedule's event is answered when nothing is due any more, or
@@ -89,7 +105,7 @@ pub async fn answer_sweep(
     time: Duration,
 ) -> Result<Box<RawValue>, Diagnostic> {
     if event.get("requestContext").is_some() || event.get("action").is_some() {
-        return answer(service, TransactionOperation::FOR_OPERATORS, event).await;
+        return answer(service, &[Family::Sweep], event).await;
     }
     let mut total = SweepResponse { more: true, ..SweepResponse::default() };
     // A sweep may stop anywhere: the next one continues.
@@ -114,16 +130,12 @@ async fn sweep_all(service: &TransactionService, total: &mut SweepResponse) -> R
     Ok(())
 }
 
-/// Answers an event that came over HTTP or directly, if it asks for one of these operations.
-async fn answer(
-    service: &TransactionService,
-    operations: &[TransactionOperation],
-    event: Value,
-) -> Result<Box<RawValue>, Diagnostic> {
+/// Answers an event that came over HTTP or directly, if it asks for an operation of these families.
+async fn answer(service: &TransactionService, families: &[Family], event: Value) -> Result<Box<RawValue>, Diagnostic> {
+    let routes = TransactionService::ROUTES.iter().filter(|route| families.contains(&route.operation.family));
     let caller = Caller::unrestricted();
     if event.get("requestContext").is_none() {
-        return direct::invoke(service, operations, &caller, event).await.map_err(named);
+        return direct::invoke(service, routes, caller, event).await.map_err(named);
     }
-    let operation = gateway::operation(&event, operations);
-    gateway::answer(service, operation, &caller, event).await
+    gateway::answer(service, &routes.collect::<Vec<_>>(), caller, event).await
 }

@@ -20,6 +20,7 @@ mod single_key;
 mod sort_key;
 mod together;
 mod transport;
+mod want;
 mod watch;
 
 use std::pin::Pin;
@@ -145,6 +146,14 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         lock_that_was_taken_over_is_lost,
         it_may_name_the_version,
         deleting_may_name_the_version,
+    }
+    want {
+        holder_learns_that_somebody_waits,
+        lock_that_nobody_holds_is_free,
+        mark_is_no_sign_of_life,
+        key_of_a_semaphore_is_of_the_wrong_kind,
+        row_of_another_client_takes_no_mark,
+        request_must_be_complete,
     }
     break_lock {
         it_releases_and_may_be_repeated,

@@ -18,9 +18,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use leasehold_api::Service;
-use leasehold_api::http::Operation;
 use leasehold_dynamodb::Clock;
-use leasehold_lambda::Function;
+use leasehold_lambda::{Function, routes};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_sandbox::{Answer, Sandbox};
 use serde_json::Value;
@@ -238,8 +237,8 @@ async fn hold_lock(endpoint: &Endpoint, function: &str) {
     if function == "invoke" {
         unrestricted.answer_direct(read_event("direct-acquire")).await.expect("granted");
     } else {
-        let answer =
-            unrestricted.answer_http(&[Operation::Acquire], read_event("http-acquire")).await.expect("an event");
+        let acquire = routes(|operation| operation.name == "acquire");
+        let answer = unrestricted.answer_http(&acquire, read_event("http-acquire")).await.expect("an event");
         assert!(answer.get().contains("\"statusCode\":200"), "{answer}");
     }
 }

@@ -4,10 +4,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use leasehold_api::Service;
 use leasehold_api::access::{Access, Scopes};
-use leasehold_api::http::Operation;
-use leasehold_lambda::Function;
+use leasehold_lambda::{Function, routes};
 use leasehold_protocol::{Field, Staleness};
 use leasehold_tests::{World, acquire, json_of};
+use leasehold_wire::operation::{ACQUIRE, BREAK, GET, HEALTH, HEARTBEAT, LIST, Method, Operation, RELEASE};
 use serde_json::{Value, json};
 
 use crate::events::{Answer, event, rest};
@@ -39,17 +39,21 @@ fn token(subject: &Value) -> Value {
     authorizer
 }
 
-async fn send(function: &Function, operation: Operation, event: Value) -> (u64, Value) {
-    let answer = function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway");
+async fn send(function: &Function, operation: &Operation, event: Value) -> (u64, Value) {
+    let answer = function
+        .answer_http(&routes(|served| served.name == operation.name), event)
+        .await
+        .map(json_of)
+        .expect("an event of a gateway");
     let answer = Answer::read(&answer);
     (answer.status, answer.body)
 }
 
 /// Sends one request of this caller, with a body or a query.
-async fn call(function: &Function, authorizer: &Value, operation: Operation, body: Value) -> (u64, Value) {
-    let mut event = match operation {
-        Operation::Get | Operation::List => event("http-get"),
-        _ => event("http-acquire"),
+async fn call(function: &Function, authorizer: &Value, operation: &Operation, body: Value) -> (u64, Value) {
+    let mut event = match operation.method {
+        Method::Get => event("http-get"),
+        Method::Post => event("http-acquire"),
     };
     event["requestContext"]["authorizer"] = authorizer.clone();
     match body {
@@ -61,7 +65,7 @@ async fn call(function: &Function, authorizer: &Value, operation: Operation, bod
 
 async fn get_lock(function: &Function, authorizer: &Value, key: &str, lease_id: &str) -> (u64, Value) {
     let body = json!({ "key": key, "ownerName": "o", "leaseId": lease_id });
-    call(function, authorizer, Operation::Acquire, body).await
+    call(function, authorizer, ACQUIRE.operation(), body).await
 }
 
 /// The status, and the kind of the problem.
@@ -77,7 +81,7 @@ async fn events_of_both_authorizers_say_who_calls() {
     for (name, principal) in [("http-acquire-iam", ORDERS_WORKER), ("http-acquire-jwt", "jwt:orders-worker")] {
         for (prefix, status) in [("orders/", 200), ("orders/4", 200), ("orders/43", 403), ("billing/", 403)] {
             let function = function(&world, &json!([{ "principal": principal, "prefixes": [prefix] }]), false);
-            let answer = send(&function, Operation::Acquire, event(name)).await;
+            let answer = send(&function, ACQUIRE.operation(), event(name)).await;
             assert_eq!(answer.0, status, "{principal} {prefix} {answer:?}");
             if status == 403 {
                 let detail = answer.1["detail"].as_str().expect("a text");
@@ -114,7 +118,7 @@ async fn event_of_a_rest_api_says_who_signed_it() {
         (Value::Null, http_api(), "orders/3", 403),
         (json!(7), Value::Null, "public/4", 403),
     ] {
-        let answer = send(&function, Operation::Acquire, signed(arn, authorizer, key)).await;
+        let answer = send(&function, ACQUIRE.operation(), signed(arn, authorizer, key)).await;
         assert_eq!(answer.0, status, "{key} {answer:?}");
     }
 }
@@ -127,12 +131,12 @@ async fn every_operation_on_a_key_is_scoped() {
     let worker = role("orders-worker");
     for (key, may) in [("orders/1", true), ("orders-evil", false), ("orders", false), ("jobs/1", false)] {
         for (operation, body) in [
-            (Operation::Acquire, json!({ "key": key, "ownerName": "o" })),
-            (Operation::Heartbeat, json!({ "key": key, "leaseId": "l" })),
-            (Operation::Release, json!({ "key": key, "leaseId": "l" })),
-            (Operation::Break, json!({ "key": key, "recordVersionNumber": "v" })),
-            (Operation::Get, json!(format!("key={key}"))),
-            (Operation::List, json!(format!("key={key}"))),
+            (ACQUIRE.operation(), json!({ "key": key, "ownerName": "o" })),
+            (HEARTBEAT.operation(), json!({ "key": key, "leaseId": "l" })),
+            (RELEASE.operation(), json!({ "key": key, "leaseId": "l" })),
+            (BREAK.operation(), json!({ "key": key, "recordVersionNumber": "v" })),
+            (GET.operation(), json!(format!("key={key}"))),
+            (LIST.operation(), json!(format!("key={key}"))),
         ] {
             let answer = call(&function, &worker, operation, body).await;
             assert_eq!(kind(&answer) == FORBIDDEN, !may, "{operation:?} {key} {answer:?}");
@@ -150,7 +154,7 @@ async fn every_operation_on_a_key_is_scoped() {
             assert_eq!(is_forbidden, key != "jobs/1", "{action} {key}");
         }
     }
-    let health = send(&function, Operation::Health, event("http-health")).await;
+    let health = send(&function, HEALTH.operation(), event("http-health")).await;
     assert_eq!(health.0, 200, "health is nobody's key");
 }
 
@@ -161,8 +165,8 @@ async fn refusal_out_of_scope_does_not_tell_whether_the_lock_exists() {
     get_lock(&function(&world, &Value::Null, false), &Value::Null, "billing/1", "l").await;
     let function = function(&world, &json!([{ "principal": ORDERS_WORKER, "prefixes": ["orders/"] }]), false);
     let worker = role("orders-worker");
-    let there = call(&function, &worker, Operation::Get, json!("key=billing/1")).await;
-    let missing = call(&function, &worker, Operation::Get, json!("key=billing/2")).await;
+    let there = call(&function, &worker, GET.operation(), json!("key=billing/1")).await;
+    let missing = call(&function, &worker, GET.operation(), json!("key=billing/2")).await;
     assert_eq!((kind(&there), &there), (FORBIDDEN, &missing));
     assert_eq!(
         get_lock(&function, &worker, "billing/1", "m").await,
@@ -199,7 +203,7 @@ async fn callers_who_look_alike_are_refused() {
         (json!({}), false),
         (Value::Null, false),
     ] {
-        let answer = call(&function, &authorizer, Operation::Get, json!("key=orders/1")).await;
+        let answer = call(&function, &authorizer, GET.operation(), json!("key=orders/1")).await;
         let expected = if may { (404, "not-found") } else { FORBIDDEN };
         assert_eq!(kind(&answer), expected, "{authorizer}");
     }
@@ -225,13 +229,13 @@ async fn token_without_the_claim_is_denied() {
             [(&Value::Null, false, (404, "not-found")), (&everyone, false, FORBIDDEN), (&Value::Null, true, FORBIDDEN)]
         {
             let function = function(&world, scopes, owner_binding);
-            let answer = call(&function, &authorizer, Operation::Get, json!("key=orders/1")).await;
+            let answer = call(&function, &authorizer, GET.operation(), json!("key=orders/1")).await;
             assert_eq!(kind(&answer), expected, "{authorizer}");
         }
     }
     let mut function = function(&world, &json!([{ "principal": "jwt:7k3example", "prefixes": [""] }]), false);
     function.jwt_claim = "client_id".into();
-    let answer = call(&function, &token(&Value::Null), Operation::Get, json!("key=orders/1")).await;
+    let answer = call(&function, &token(&Value::Null), GET.operation(), json!("key=orders/1")).await;
     assert_eq!(kind(&answer), (404, "not-found"), "another claim can be chosen");
 }
 
@@ -261,9 +265,9 @@ async fn listing_and_cursors_show_no_key_out_of_scope() {
         listed.sort();
         assert_eq!(listed, own, "{filter} {limit}");
     }
-    let other = call(&function, &role("reader"), Operation::List, json!("")).await;
+    let other = call(&function, &role("reader"), LIST.operation(), json!("")).await;
     assert_eq!(other, (200, json!({ "locks": [] })));
-    let nobody = call(&function, &json!({}), Operation::List, json!("")).await;
+    let nobody = call(&function, &json!({}), LIST.operation(), json!("")).await;
     assert_eq!(kind(&nobody), FORBIDDEN);
 }
 
@@ -295,7 +299,7 @@ async fn listing_passes_over_as_much_as_it_must() {
     }
     // Other listings stop after ten requests of a thousand rows, found or not.
     world.faults.take_calls();
-    let (status, page) = call(&open, &Value::Null, Operation::List, json!("ownerName=nobody")).await;
+    let (status, page) = call(&open, &Value::Null, LIST.operation(), json!("ownerName=nobody")).await;
     assert_eq!((status, &page["locks"], world.faults.take_calls()), (200, &json!([]), 10));
     assert!(page["nextCursor"].is_string(), "there is more: {page}");
 }
@@ -309,7 +313,7 @@ async fn last_page_of_a_listing_has_no_cursor_when_it_is_full() {
     }
     for (limit, is_last) in [(2, false), (3, true), (4, true)] {
         let query = json!(format!("ownerName=o&limit={limit}"));
-        let (_, page) = call(&function, &Value::Null, Operation::List, query).await;
+        let (_, page) = call(&function, &Value::Null, LIST.operation(), query).await;
         assert_eq!(
             (page["locks"].as_array().map(Vec::len), page["nextCursor"].is_null()),
             (Some(limit.min(3)), is_last)
@@ -333,7 +337,7 @@ async fn list_all(function: &Function, query: &str) -> Vec<String> {
     let (mut listed, mut cursor) = (Vec::new(), String::new());
     loop {
         let (status, page) =
-            call(function, &role("orders-worker"), Operation::List, json!(format!("{query}{cursor}"))).await;
+            call(function, &role("orders-worker"), LIST.operation(), json!(format!("{query}{cursor}"))).await;
         assert_eq!(status, 200, "{page}");
         let rows = ["locks", "unreadable"].into_iter().filter_map(|list| page[list].as_array()).flatten();
         listed.extend(rows.map(|row| row["key"].as_str().expect("a key").to_owned()));
@@ -354,10 +358,10 @@ async fn stolen_lease_id_is_of_no_use_to_another_principal() {
     let possession = json!({ "key": "Moe", "leaseId": "secret" });
     for authorizer in [&thief, &token(&json!("orders-worker")), &token(&json!(ORDERS_WORKER)), &Value::Null] {
         for (operation, body) in [
-            (Operation::Heartbeat, possession.clone()),
-            (Operation::Heartbeat, json!({ "key": "Moe", "leaseId": "secret", "recordVersionNumber": "wrong" })),
-            (Operation::Release, possession.clone()),
-            (Operation::Release, json!({ "key": "Moe", "leaseId": "secret", "delete": true })),
+            (HEARTBEAT.operation(), possession.clone()),
+            (HEARTBEAT.operation(), json!({ "key": "Moe", "leaseId": "secret", "recordVersionNumber": "wrong" })),
+            (RELEASE.operation(), possession.clone()),
+            (RELEASE.operation(), json!({ "key": "Moe", "leaseId": "secret", "delete": true })),
         ] {
             let answer = call(&function, authorizer, operation, body).await;
             assert_eq!(kind(&answer), FORBIDDEN, "{operation:?} {authorizer}");
@@ -371,14 +375,14 @@ async fn stolen_lease_id_is_of_no_use_to_another_principal() {
 
     // Another session of the same role is the same principal. A wrong lease id is still refused.
     let session = signed("arn:aws:sts::123456789012:assumed-role/orders-worker/another-session");
-    assert_eq!(call(&function, &session, Operation::Heartbeat, possession.clone()).await.0, 200);
+    assert_eq!(call(&function, &session, HEARTBEAT.operation(), possession.clone()).await.0, 200);
     assert_eq!(get_lock(&function, &session, "Moe", "secret").await.1["outcome"], "renewed");
     let wrong = json!({ "key": "Moe", "leaseId": "guess" });
-    assert_eq!(kind(&call(&function, &owner, Operation::Heartbeat, wrong).await), (409, "lost"));
+    assert_eq!(kind(&call(&function, &owner, HEARTBEAT.operation(), wrong).await), (409, "lost"));
 
-    assert_eq!(call(&function, &owner, Operation::Release, possession.clone()).await.1["outcome"], "released");
-    assert_eq!(call(&function, &owner, Operation::Release, possession.clone()).await.1["outcome"], "replayed");
-    for operation in [Operation::Heartbeat, Operation::Release] {
+    assert_eq!(call(&function, &owner, RELEASE.operation(), possession.clone()).await.1["outcome"], "released");
+    assert_eq!(call(&function, &owner, RELEASE.operation(), possession.clone()).await.1["outcome"], "replayed");
+    for operation in [HEARTBEAT.operation(), RELEASE.operation()] {
         assert_eq!(kind(&call(&function, &thief, operation, possession.clone()).await), FORBIDDEN, "{operation:?}");
     }
     let (status, granted) = get_lock(&function, &thief, "Moe", "another").await;
@@ -393,7 +397,7 @@ async fn dead_lock_is_taken_over_by_whoever_waited() {
     let (_, granted) = get_lock(&function, &owner, "Moe", "secret").await;
     let mut body = json!({ "key": "Moe", "ownerName": "p", "leaseId": "secret" });
     body["observedRecordVersionNumber"] = granted["recordVersionNumber"].clone();
-    let (status, taken) = call(&function, &other, Operation::Acquire, body).await;
+    let (status, taken) = call(&function, &other, ACQUIRE.operation(), body).await;
     assert_eq!(
         (status, &taken["outcome"]),
         (200, &json!("takenOver")),
@@ -401,8 +405,8 @@ async fn dead_lock_is_taken_over_by_whoever_waited() {
     );
     assert_eq!(taken["previousOwnerName"], "o");
     let possession = json!({ "key": "Moe", "leaseId": "secret" });
-    assert_eq!(kind(&call(&function, &owner, Operation::Heartbeat, possession.clone()).await), FORBIDDEN);
-    assert_eq!(call(&function, &other, Operation::Heartbeat, possession).await.0, 200);
+    assert_eq!(kind(&call(&function, &owner, HEARTBEAT.operation(), possession.clone()).await), FORBIDDEN);
+    assert_eq!(call(&function, &other, HEARTBEAT.operation(), possession).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -412,7 +416,7 @@ async fn operators_break_and_the_clean_up_releases_whatever_is_bound() {
     let (owner, operator) = (role("orders-worker"), role("operator"));
     let (_, granted) = get_lock(&function, &owner, "Moe", "secret").await;
     let seen = json!({ "key": "Moe", "recordVersionNumber": granted["recordVersionNumber"] });
-    assert_eq!(call(&function, &operator, Operation::Break, seen).await.1["outcome"], "released");
+    assert_eq!(call(&function, &operator, BREAK.operation(), seen).await.1["outcome"], "released");
 
     let ended = event("execution-aborted");
     let arn = ended["detail"]["executionArn"].as_str().expect("an ARN").to_owned();
@@ -433,11 +437,11 @@ async fn binding_begins_and_ends_with_the_next_acquire() {
 
     assert_eq!(get_lock(&unbound, &owner, "Moe", "secret").await.0, 200);
     assert_eq!(principal().await, Field::Absent);
-    assert_eq!(call(&bound, &other, Operation::Heartbeat, possession.clone()).await.0, 200, "bound to nobody yet");
+    assert_eq!(call(&bound, &other, HEARTBEAT.operation(), possession.clone()).await.0, 200, "bound to nobody yet");
     assert_eq!(get_lock(&bound, &owner, "Moe", "secret").await.1["outcome"], "renewed");
     assert_eq!(principal().await, Field::Value(ORDERS_WORKER.to_owned()));
-    assert_eq!(kind(&call(&bound, &other, Operation::Heartbeat, possession.clone()).await), FORBIDDEN);
-    assert_eq!(call(&unbound, &other, Operation::Heartbeat, possession.clone()).await.0, 200, "nobody asks");
+    assert_eq!(kind(&call(&bound, &other, HEARTBEAT.operation(), possession.clone()).await), FORBIDDEN);
+    assert_eq!(call(&unbound, &other, HEARTBEAT.operation(), possession.clone()).await.0, 200, "nobody asks");
     assert_eq!(principal().await, Field::Value(ORDERS_WORKER.to_owned()), "a heartbeat leaves it");
     assert_eq!(get_lock(&unbound, &other, "Moe", "secret").await.1["outcome"], "renewed");
     assert_eq!(principal().await, Field::Absent);
@@ -449,8 +453,8 @@ async fn bound_principal_is_not_shown_and_cannot_be_written() {
     let function = function(&world, &Value::Null, true);
     let owner = role("orders-worker");
     let (_, granted) = get_lock(&function, &owner, "Moe", "secret").await;
-    let (_, lock) = call(&function, &owner, Operation::Get, json!("key=Moe")).await;
-    let (_, page) = call(&function, &owner, Operation::List, json!("")).await;
+    let (_, lock) = call(&function, &owner, GET.operation(), json!("key=Moe")).await;
+    let (_, page) = call(&function, &owner, LIST.operation(), json!("")).await;
     let (_, held) = get_lock(&function, &role("reader"), "Moe", "another").await;
     for document in [granted, lock, page, held] {
         assert!(
@@ -459,7 +463,7 @@ async fn bound_principal_is_not_shown_and_cannot_be_written() {
         );
     }
     let body = json!({ "key": "k", "ownerName": "o", "attributes": { "ownerPrincipal": "jwt:me" } });
-    let (status, problem) = call(&function, &owner, Operation::Acquire, body).await;
+    let (status, problem) = call(&function, &owner, ACQUIRE.operation(), body).await;
     assert_eq!((status, &problem["field"]), (400, &json!("attributes")));
 }
 
@@ -476,6 +480,6 @@ async fn rows_of_other_clients_are_as_they_were() {
     update.send().await.expect("updated");
     let function = function(&world, &Value::Null, true);
     let possession = json!({ "key": "Moe", "leaseId": "java" });
-    let answer = call(&function, &role("orders-worker"), Operation::Heartbeat, possession).await;
+    let answer = call(&function, &role("orders-worker"), HEARTBEAT.operation(), possession).await;
     assert_eq!((kind(&answer), &answer.1["reason"]), ((409, "lost"), &json!("taken-over")));
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
-use leasehold_api::http::Operation;
-use leasehold_api::{SemaphoreOperation, Service};
+use leasehold_api::Service;
 use leasehold_conformance::{CONCURRENT_CASES, Failures, Target, permit_races, races, run, run_with_sort_key};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
@@ -23,8 +22,7 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let base_url = format!("http://{}", listener.local_addr().expect("bound"));
     let table = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), Clock::system());
     let service = Service::new(table);
-    let routes = leasehold_server::routes::<Operation>(service.clone());
-    let routes = routes.merge(leasehold_server::routes::<SemaphoreOperation>(service));
+    let routes = leasehold_server::routes(service);
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     Target { base_url, dynamodb, schema, concurrent_cases: CONCURRENT_CASES }
 }

@@ -1,9 +1,9 @@
 //! The Lambda adapters, with valid and invalid events of API Gateway and Step Functions.
 
 use leasehold_api::Service;
-use leasehold_api::http::Operation;
-use leasehold_lambda::Function;
+use leasehold_lambda::{Function, Serves, routes};
 use leasehold_tests::{World, json_of};
+use leasehold_wire::operation::{ACQUIRE, BREAK, GET, HEALTH, HEARTBEAT, LIST, Operation, RELEASE};
 use serde_json::{Value, json};
 
 pub(crate) fn event(name: &str) -> Value {
@@ -35,33 +35,34 @@ impl Answer {
     }
 }
 
-async fn http(function: &Function, operation: Operation, event: Value) -> Answer {
-    Answer::read(&function.answer_http(&[operation], event).await.map(json_of).expect("an event of a gateway"))
+async fn http(function: &Function, operation: &Operation, event: Value) -> Answer {
+    let routes = routes(|served| served.name == operation.name);
+    Answer::read(&function.answer_http(&routes, event).await.map(json_of).expect("an event of a gateway"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn http_api_serves_the_life_of_a_lock() {
     let function = function().await;
-    let granted = http(&function, Operation::Acquire, event("http-acquire")).await;
+    let granted = http(&function, ACQUIRE.operation(), event("http-acquire")).await;
     assert_eq!((granted.status, &granted.headers["content-type"]), (200, &json!("application/json")));
     assert_eq!((&granted.body["outcome"], &granted.body["data"]), (&json!("created"), &json!("hello")));
 
-    let refused = http(&function, Operation::Acquire, event("http-acquire-base64")).await;
+    let refused = http(&function, ACQUIRE.operation(), event("http-acquire-base64")).await;
     assert_eq!((refused.status, &refused.headers["content-type"]), (423, &json!("application/problem+json")));
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(refused.body["lock"]["ownerName"], "host-1");
 
-    let renewed = http(&function, Operation::Heartbeat, event("http-heartbeat")).await;
+    let renewed = http(&function, HEARTBEAT.operation(), event("http-heartbeat")).await;
     assert_eq!((renewed.status, &renewed.body["leaseDurationMs"]), (200, &json!(20_000)));
-    let lock = http(&function, Operation::Get, event("http-get")).await;
+    let lock = http(&function, GET.operation(), event("http-get")).await;
     assert_eq!((lock.status, &lock.body["recordVersionNumber"]), (200, &renewed.body["recordVersionNumber"]));
-    let page = http(&function, Operation::List, event("http-list")).await;
+    let page = http(&function, LIST.operation(), event("http-list")).await;
     assert_eq!((page.status, &page.body["locks"][0]), (200, &lock.body));
-    let released = http(&function, Operation::Release, event("http-release")).await;
+    let released = http(&function, RELEASE.operation(), event("http-release")).await;
     assert_eq!((released.status, &released.body["outcome"]), (200, &json!("released")));
-    let problem = http(&function, Operation::Break, event("http-break")).await;
+    let problem = http(&function, BREAK.operation(), event("http-break")).await;
     assert_eq!((problem.status, &problem.body["type"]), (409, &json!("version-mismatch")));
-    let health = http(&function, Operation::Health, event("http-health")).await;
+    let health = http(&function, HEALTH.operation(), event("http-health")).await;
     assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
 }
 
@@ -69,7 +70,7 @@ async fn http_api_serves_the_life_of_a_lock() {
 #[tokio::test(start_paused = true)]
 async fn one_function_serves_the_operation_of_route_or_path() {
     let function = function().await;
-    let holders = [Operation::Acquire, Operation::Heartbeat, Operation::Release];
+    let Some(Serves::Http(holders)) = Serves::by_handler("acquire") else { panic!("it serves HTTP") };
     let ask = async |name: &str, route: &str, path: &str| {
         let mut event = event(name);
         event["rawPath"] = json!(path);
@@ -175,7 +176,7 @@ async fn hostile_events_are_answered() {
         (with(|event| event["requestContext"]["http"]["method"] = json!("no method")), 405),
         (with(|event| event["requestContext"]["stage"] = json!("a stage")), 404),
     ] {
-        let problem = http(&function, Operation::Get, event.clone()).await;
+        let problem = http(&function, GET.operation(), event.clone()).await;
         assert_eq!((problem.status, &problem.body["status"]), (status, &json!(status)), "{event}");
     }
     for (body, base64, status) in [
@@ -188,7 +189,7 @@ async fn hostile_events_are_answered() {
         let mut event = event("http-acquire");
         event["body"] = body;
         event["isBase64Encoded"] = json!(base64);
-        let answer = http(&function, Operation::Acquire, event.clone()).await;
+        let answer = http(&function, ACQUIRE.operation(), event.clone()).await;
         assert_eq!(answer.status, status, "{event}");
     }
 }
@@ -222,12 +223,16 @@ pub(crate) fn rest(event: &Value) -> Value {
 async fn rest_api_serves_the_life_of_a_lock() {
     let function = function().await;
     for (operation, name, outcome) in [
-        (Operation::Acquire, "http-acquire", "created"),
-        (Operation::Get, "http-get", ""),
-        (Operation::List, "http-list", ""),
-        (Operation::Release, "http-release", "released"),
+        (ACQUIRE.operation(), "http-acquire", "created"),
+        (GET.operation(), "http-get", ""),
+        (LIST.operation(), "http-list", ""),
+        (RELEASE.operation(), "http-release", "released"),
     ] {
-        let answer = function.answer_http(&[operation], rest(&event(name))).await.map(json_of).expect("an answer");
+        let answer = function
+            .answer_http(&routes(|served| served.name == operation.name), rest(&event(name)))
+            .await
+            .map(json_of)
+            .expect("an answer");
         assert_eq!(answer["multiValueHeaders"]["cache-control"], json!(["no-store"]));
         let answer = Answer::read(&answer);
         assert_eq!((answer.status, answer.body["outcome"].as_str().unwrap_or_default()), (200, outcome), "{name}");
@@ -252,7 +257,7 @@ async fn key_of_any_text_is_read_from_both_formats() {
     let mut twice = rest_event.clone();
     twice["multiValueQueryStringParameters"] = json!({ "key": [key, key] });
     for (event, status) in [(http_event, 200), (rest_event, 200), (single, 200), (twice, 400)] {
-        let answer = http(&function, Operation::Get, event.clone()).await;
+        let answer = http(&function, GET.operation(), event.clone()).await;
         assert_eq!(answer.status, status, "{event}");
         assert!(status == 400 || answer.body["key"] == key, "{}", answer.body);
     }
@@ -267,7 +272,7 @@ async fn overlong_query_is_refused_in_both_formats() {
     let mut rest_event = rest(&event("http-list"));
     rest_event["multiValueQueryStringParameters"] = json!({ "limit": ["1"], "cursor": [long] });
     for event in [http_event, rest_event] {
-        let answer = http(&function, Operation::List, event).await;
+        let answer = http(&function, LIST.operation(), event).await;
         assert_eq!((answer.status, &answer.body["field"]), (400, &json!("query-too-long")));
     }
 }
@@ -280,7 +285,10 @@ async fn events_of_no_gateway_are_refused_by_name() {
         "queryStringParameters": {}, "headers": {}, "body": "", "isBase64Encoded": false,
     });
     for event in [balancer, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
-        let refused = function.answer_http(&[Operation::Health], event.clone()).await.expect_err("no gateway");
+        let refused = function
+            .answer_http(&routes(|served| served.name == HEALTH.name), event.clone())
+            .await
+            .expect_err("no gateway");
         assert_eq!(refused.error_type, "InvalidRequest", "{event}");
     }
 }
@@ -340,10 +348,10 @@ fn spoil(event: &mut Value, rng: &mut fastrand::Rng) {
 async fn hostile_events_of_any_seed_are_answered() {
     let function = function().await;
     let names = [
-        (Operation::Acquire, "http-acquire"),
-        (Operation::Get, "http-get"),
-        (Operation::List, "http-list"),
-        (Operation::Health, "http-health"),
+        (ACQUIRE.operation(), "http-acquire"),
+        (GET.operation(), "http-get"),
+        (LIST.operation(), "http-list"),
+        (HEALTH.operation(), "http-health"),
     ];
     let mut refused = 0;
     for seed in 0..3_000 {
@@ -369,7 +377,7 @@ async fn default_route_knows_its_own_path_only() {
         let mut event = event("http-health");
         event["routeKey"] = json!("$default");
         event["rawPath"] = json!(path);
-        let answer = http(&function, Operation::Health, event).await;
+        let answer = http(&function, HEALTH.operation(), event).await;
         assert_eq!(answer.status, status, "{path}");
         assert_eq!(answer.body["type"] == "unknown-route", status == 404, "{path}: {}", answer.body);
     }

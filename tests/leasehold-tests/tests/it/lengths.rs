@@ -58,6 +58,7 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
             ("/v1/heartbeat", json!({ "key": "k", "sortKey": "1", "leaseId": "l", "sequence": 1 }), "")
         }
         "ReleaseRequest" => ("/v1/release", json!({ "key": "k", "sortKey": "1", "leaseId": "l" }), ""),
+        "WantRequest" => ("/v1/want", json!({ "key": "k", "sortKey": "1", "ownerName": "o" }), ""),
         "BreakRequest" => ("/v1/break", json!({ "key": "k", "sortKey": "1", "recordVersionNumber": "v" }), ""),
         "AcquirePermitsRequest" => ("/v1/semaphore/acquire", with(&ticket, json!({ "sequence": 1 })), ""),
         "EnqueueRequest" => ("/v1/semaphore/enqueue", with(&ticket, json!({ "sequence": 1 })), ""),

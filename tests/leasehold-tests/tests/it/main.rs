@@ -12,6 +12,7 @@ mod faults;
 mod lengths;
 mod occurrence;
 mod openapi;
+mod operations;
 mod permissions;
 mod property;
 mod property_bench;

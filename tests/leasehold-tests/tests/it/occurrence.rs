@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use leasehold_api::access::Caller;
-use leasehold_api::direct;
-use leasehold_api::http::{Operation, Route};
+use leasehold_api::{Routed, Service, direct};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Data, Disposal, GrantOutcome, LostReason, Occurrence, Once, Release, ReleaseAnswer,
     ReleaseOutcome, Rvn, Staleness,
@@ -114,9 +113,8 @@ async fn run_is_repeated_when_its_holder_died() {
 #[tokio::test]
 async fn direct_invocation_names_a_done_occurrence() {
     let world = World::new().await;
-    let service = leasehold_api::Service::new(world.table.clone());
-    let caller = Caller::unrestricted();
-    let invoke = async |input| direct::invoke(&service, Operation::ALL, &caller, input).await;
+    let service = Service::new(world.table.clone());
+    let invoke = async |input| direct::invoke(&service, Service::ROUTES, Caller::unrestricted(), input).await;
     let acquire = json!({ "action": "acquire", "key": "Moe", "ownerName": "job", "occurrence": TWO, "leaseId": "l" });
     invoke(acquire.clone()).await.expect("granted");
     let release = json!({ "action": "release", "key": "Moe", "leaseId": "l", "completed": TWO, "data": "result" });

@@ -1,4 +1,5 @@
-//! The functions call exactly the actions of actions.json, which the roles of every deployment allow.
+//! Each operation calls exactly the actions of its entry in the table. actions.json, which the roles of every
+//! deployment allow, is made from these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,9 +14,7 @@ use aws_smithy_runtime_api::client::http::{
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use axum::Router;
-use axum::routing::any_service;
-use leasehold_api::http::{Operation, Route};
-use leasehold_api::{SemaphoreOperation, Service, TransactionService};
+use leasehold_api::{Routed, Service, TransactionService};
 use leasehold_conformance::{CONCURRENT_CASES, Target, run, run_with_sort_key};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
@@ -24,6 +23,7 @@ use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
+use leasehold_wire::operation::{GET, OPERATIONS, Operation, RELEASE, Subject};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -50,7 +50,9 @@ impl HttpConnector for Recorder {
         let (_, action) = target.split_once('.').expect("service.Action");
         let body = serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON");
         let mut seen = self.seen.lock().expect("no panics while it is held");
-        seen.entry(self.caller.clone()).or_default().extend(actions_of(action, &body));
+        // The table of the users' items has a name of its own in this test.
+        let actions = actions_of(action, &body).into_iter().map(|action| action.replace(ACCOUNTS, "items"));
+        seen.entry(self.caller.clone()).or_default().extend(actions);
         self.engine.call(request)
     }
 }
@@ -137,11 +139,10 @@ impl Bench {
 
     /// Serves each operation by a service of its own, as the functions do.
     async fn serve(&self) -> Target {
-        let app = Operation::ALL.iter().fold(Router::new(), |app, operation| {
-            let service = self.service(&format!("{operation:?}"));
-            app.route(operation.path(), any_service(leasehold_server::routes::<Operation>(service)))
+        let app = Service::ROUTES.iter().fold(Router::new(), |app, route| {
+            let service = self.service(route.operation.name);
+            app.merge(leasehold_server::routes_of(service, [route]))
         });
-        let app = app.merge(leasehold_server::routes::<SemaphoreOperation>(self.service("Semaphore")));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));
@@ -199,9 +200,10 @@ async fn called_by_the_cleanup() -> Actions {
 async fn called_for_transactions() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
     bank::make_tables(&bench.client(), ACCOUNTS, TRANSACTIONS).await;
-    let service = bench.transactions("Transact");
-    let call =
-        async |input: Value| answer_transactions(&service, input.clone()).await.map(json_of).expect("no refusal");
+    let service = |input: &Value| bench.transactions(input["action"].as_str().expect("a direct invocation"));
+    let call = async |input: Value| {
+        answer_transactions(&service(&input), input.clone()).await.map(json_of).expect("no refusal")
+    };
     let key = |id: &str| json!({ "id": { "S": id } });
     let put = |id: &str| json!({ "Put": { "TableName": ACCOUNTS, "Item": key(id) } });
     let entry = |kind: &str, id: &str| json!({ kind: { "TableName": ACCOUNTS, "Key": key(id) } });
@@ -281,10 +283,10 @@ async fn called_for_transactions() -> Actions {
     for _ in 0..9 {
         call(json!({ "action": "begin" })).await;
     }
-    let sweeper = bench.transactions("Sweep");
-    let sweep = async || answer_sweep(&sweeper, json!({}), Duration::from_secs(20)).await.expect("no failure");
+    let time = Duration::from_secs(20);
+    let sweep = async || answer_sweep(&bench.transactions("sweep"), json!({}), time).await.expect("no failure");
     let operate = async |event: Value| {
-        let answer = answer_sweep(&sweeper, event.clone(), Duration::from_secs(20)).await;
+        let answer = answer_sweep(&service(&event), event.clone(), time).await;
         answer.map_or_else(|error| panic!("{event}: {error:?}"), json_of)
     };
     let mut page = operate(json!({ "action": "list-transactions" })).await;
@@ -303,19 +305,44 @@ async fn called_for_transactions() -> Actions {
     bench.into_seen()
 }
 
-/// The actions that each function's role allows. `scripts/check_template.py` compares the file with the roles that the
-/// SAM translator generates from the template.
-fn allowed() -> Actions {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/actions.json");
-    let text = std::fs::read_to_string(file).expect("the file is there");
-    serde_json::from_str(&text).expect("a list of actions for each function")
+/// The actions of each function. A function may call what its operations call.
+fn by_function() -> Actions {
+    let mut functions = Actions::new();
+    for operation in OPERATIONS {
+        let function = pascal_case(operation.function);
+        let invoke = (operation.subject == Subject::Lock && operation.is_direct).then(|| "Invoke".to_owned());
+        for function in invoke.into_iter().chain([function]) {
+            functions.entry(function).or_default().extend(operation.dynamodb.iter().map(|&action| action.to_owned()));
+        }
+    }
+    // The clean-up after an execution reads each key, and releases it.
+    let of = |operation: &Operation| operation.dynamodb.iter().map(|&action| action.to_owned());
+    functions.insert("Cleanup".to_owned(), of(&GET).chain(of(&RELEASE)).collect());
+    functions
+}
+
+/// `acquire-all` as `AcquireAll`.
+fn pascal_case(name: &str) -> String {
+    name.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_allow_what_functions_call_and_nothing_else() {
+async fn operation_calls_the_actions_of_its_entry() {
     let mut called = called_over_http().await;
-    called.extend(called_directly().await);
-    called.extend(called_by_the_cleanup().await);
     called.extend(called_for_transactions().await);
-    assert_eq!(allowed(), called, "actions.json on the left");
+    let entry = |operation: &&Operation| {
+        (operation.name.to_owned(), operation.dynamodb.iter().map(|&action| action.to_owned()).collect())
+    };
+    assert_eq!(OPERATIONS.iter().map(entry).collect::<Actions>(), called, "the table on the left");
+    let functions = by_function();
+    for (function, called) in called_directly().await.into_iter().chain(called_by_the_cleanup().await) {
+        assert_eq!(functions[&function], called, "{function}");
+    }
+}
+
+/// `scripts/check_template.py` compares the file with the roles that the SAM translator generates from the template.
+#[test]
+fn actions_of_functions_are_those_of_their_operations() {
+    let written = serde_json::to_string_pretty(&by_function()).expect("serialises") + "\n";
+    crate::openapi::compare(concat!(env!("CARGO_MANIFEST_DIR"), "/actions.json"), &written);
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
-use leasehold_api::http::Operation;
 use leasehold_protocol::{Principal, Staleness};
 use leasehold_tests::{Fault, World, acquire};
 use leasehold_wire::{AcquireRequest, HeartbeatRequest, Lock, LockState, Problem, ProblemType, ReleaseRequest, Secret};
@@ -192,7 +191,7 @@ async fn watch_ends_when_its_client_hangs_up() {
     let bench = Arc::new(Bench::new().await);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let routes = leasehold_server::routes::<Operation>(bench.service.clone());
+    let routes = leasehold_server::routes(bench.service.clone());
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let head = format!("GET /v1/watch?key=Moe&version={} HTTP/1.1\r\nhost: localhost\r\n\r\n", bench.version);

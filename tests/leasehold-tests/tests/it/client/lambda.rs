@@ -47,8 +47,8 @@ async fn lambda() -> InvokeApi {
             while let Some((function, input, answer)) = waiting.recv().await {
                 let result = match function.as_str() {
                     "leasehold-transact" => leasehold_lambda::answer_transactions(&transactions, input).await,
-                    "leasehold-semaphore" => locks.answer(Serves::Semaphores, input).await,
-                    _ => locks.answer(Serves::Direct, input).await,
+                    "leasehold-semaphore" => locks.answer(&Serves::Semaphores, input).await,
+                    _ => locks.answer(&Serves::Direct, input).await,
                 };
                 let _ =
                     answer.send(result.map(json_of).map_err(

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use aws_sdk_dynamodb::Client as DynamoDb;
 use futures_util::TryStreamExt;
 use leasehold_api::Service;
-use leasehold_api::http::Operation;
 use leasehold_client::wire::{AcquireOutcome, LockState};
 use leasehold_client::{
     Acquisition, Client, ErrorKind, Guard, Heartbeats, HttpTransport, ListOptions, Listed, LockRequest, LossReason,
@@ -39,7 +38,7 @@ async fn in_process() -> InProcess {
 async fn over_http() -> HttpTransport {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let routes = leasehold_server::routes::<Operation>(service().await);
+    let routes = leasehold_server::routes(service().await);
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use http::{Method, Request};
-use leasehold_api::TransactionOperation;
-use leasehold_api::http::Operation;
+use leasehold_api::{Service, TransactionService};
 use leasehold_client::{HttpTransport, Transport};
 use leasehold_dynamodb::fresh_uuid;
 use leasehold_tests::bank::key;
@@ -223,11 +222,8 @@ const JSON: &str = "application/json";
 async fn served_over_http() {
     let world = World::new().await;
     let api = Api::with(&[("Moe", 100)]).await;
-    let routes = leasehold_server::routes::<Operation>(leasehold_api::Service::new(world.table.clone())).merge(
-        leasehold_server::routes::<TransactionOperation>(leasehold_api::TransactionService::new(
-            api.bank.transactions.clone(),
-        )),
-    );
+    let transactions = leasehold_server::routes(TransactionService::new(api.bank.transactions.clone()));
+    let routes = leasehold_server::routes(Service::new(world.table.clone())).merge(transactions);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use leasehold_api::{Service, TransactionOperation, TransactionService, http::Operation};
+use leasehold_api::{Service, TransactionService};
 use leasehold_client::transactions::{Isolation, Request};
 use leasehold_client::{Client, Error, ErrorKind, HttpTransport};
 use leasehold_dynamodb::Clock;
@@ -20,8 +20,7 @@ async fn over_http(bank: &Bank) -> HttpTransport {
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let locks = LockTable::new(bank.dynamodb.clone(), TableSchema::new("locks"), Policy::default(), Clock::system());
     let transactions = TransactionService::new(bank.transactions.clone());
-    let routes = leasehold_server::routes::<Operation>(Service::new(locks))
-        .merge(leasehold_server::routes::<TransactionOperation>(transactions));
+    let routes = leasehold_server::routes(Service::new(locks)).merge(leasehold_server::routes(transactions));
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     HttpTransport::new(&url).expect("a URL")
 }
