@@ -485,8 +485,8 @@ export interface components {
             leaseId: components["schemas"]["Secret"];
             /**
              * Format: int64
-             * @description The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`, with
-             *     the reason `not-queued`.
+             * @description The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`,
+             *     with the reason `not-queued`.
              */
             number?: number | null;
             /**
