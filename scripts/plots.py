@@ -81,7 +81,7 @@ def units():
         # A row without a number goes on with the one before.
         size = row[0] or size
         rows.append([size, *row[2:]])
-    kinds = {"begin, add, commit": "warn", "one call": "good", "one call, no id of one's own": "good"}
+    kinds = {"begin, add, commit": "warn", "one call": "good"}
     groups = grouped(rows, ["1", "10", "100"], kinds, lambda row: number(row[3]))
     for group, entries in groups:
         items = int(group.split()[-1])

@@ -251,6 +251,7 @@ impl ServeArgs {
                 patience_ms: self.transaction_patience_ms,
                 idle_ms: self.transaction_idle_seconds * 1000,
                 retention_ms: self.transaction_retention_seconds * 1000,
+                frees_behind_answers: true,
                 ..transactions::Policy::default()
             },
         }

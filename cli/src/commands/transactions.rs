@@ -116,8 +116,8 @@ async fn sweep(common: CommonArgs, id: Option<String>) -> Result<(), Failure> {
     let swept = common.patiently(client.sweep_transactions(id)).await?;
     common.output.result(&swept, || {
         format!(
-            "{} examined, {} rolled back, {} completed, {} stuck, {} failed",
-            swept.examined, swept.rolled_back, swept.completed, swept.stuck, swept.failed
+            "{} examined, {} rolled back, {} completed, {} stuck, {} failed, {} watched",
+            swept.examined, swept.rolled_back, swept.completed, swept.stuck, swept.failed, swept.watched
         )
     })
 }

@@ -396,9 +396,9 @@ async fn transactions_are_listed_shown_and_ended() {
     assert!(!listed.stdout.contains(id));
     assert_eq!(serve.run(&["transactions", "get", &public_id]).await.ok(), format!("{public_id}  pending\n"));
     let swept = serve.run(&["transactions", "sweep"]).await.ok();
-    assert_eq!(swept, "0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed\n");
+    assert_eq!(swept, "0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed, 0 watched\n");
     let ended = serve.run(&["transactions", "rollback", &public_id]).await.ok();
-    assert_eq!(ended, "1 examined, 1 rolled back, 0 completed, 0 stuck, 0 failed\n");
+    assert_eq!(ended, "1 examined, 1 rolled back, 0 completed, 0 stuck, 0 failed, 0 watched\n");
     assert_eq!(serve.run(&["transactions", "get", &public_id]).await.ok(), format!("{public_id}  rolled-back\n"));
     assert_eq!(serve.run(&["transactions", "ls", "--json"]).await.ok(), "");
 }

@@ -56,7 +56,7 @@ export interface Requests {
   };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
-  commit: Request<"EndRequest">;
+  commit: Request<"CommitRequest">;
   rollback: Request<"EndRequest">;
   "get-transaction": { id: string };
   "get-items": Partial<Request<"GetItemsRequest">>;
@@ -83,7 +83,7 @@ export interface Answers {
   list: Schemas["ListResponse"];
   begin: Schemas["BeginResponse"];
   add: Schemas["AddResponse"];
-  commit: Schemas["EndResponse"];
+  commit: Schemas["CommitResponse"];
   rollback: Schemas["EndResponse"];
   "get-transaction": Schemas["Transaction"];
   "get-items": Schemas["GetItemsResponse"];

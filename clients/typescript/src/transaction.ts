@@ -1,16 +1,16 @@
 /** An open transaction, and its operations (rules T1 and T3 to T6). */
 import { type Context, track } from "./context.js";
-import { answerFromWire, itemToWire } from "./dynamodb.js";
+import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
 import {
   isContention,
   isTransient,
   LeaseholdError,
   TransactionCommittedError,
-  type TransactionContendedError,
+  TransactionContendedError,
   TransactionRolledBackError,
 } from "./errors.js";
 import { OPERATION_BOUND_MS, TRANSACTION_CALL_MS } from "./pacing.js";
-import { type Entry, retrying, type SendOptions } from "./service.js";
+import { type Answers, type Entry, retrying, type SendOptions } from "./service.js";
 import { at } from "./timers.js";
 import type { Item } from "./values.js";
 
@@ -66,6 +66,14 @@ export class Transaction implements AsyncDisposable {
   #lastWorked: number;
   #ended = false;
   #contention: Contention | undefined;
+  /** The number of requests other than `Get` that this handle made, and that were not refused. */
+  #writes = 0;
+  #overwritten: Answers["commit"]["overwritten"];
+  #calls = 0;
+  /** A part of the names of this handle's calls: another process may continue with the same transaction. */
+  readonly #handle: string;
+  /** The calls that were not carried out as a whole, as far as is known. */
+  #unsettled: { requests: string; name: string; counted: boolean }[] = [];
 
   /** @internal */
   constructor(
@@ -75,6 +83,7 @@ export class Transaction implements AsyncDisposable {
     private readonly signal?: AbortSignal,
   ) {
     this.#lastWorked = context.runtime.now();
+    this.#handle = context.runtime.uuid().slice(0, 8);
   }
 
   /**
@@ -145,9 +154,16 @@ export class Transaction implements AsyncDisposable {
    *   otherwise.
    */
   async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
-    const body = { transactionId: this.id, requests: requests.map(entry) };
-    const answer = await this.#call((options) => this.context.service.ask("add", body, options));
-    return answer.answers.map(answerFromWire);
+    const entries = requests.map(entry);
+    const callId = this.#beginCall(entries);
+    const body = { transactionId: this.id, requests: entries, callId };
+    try {
+      const answer = await this.#call((options) => this.context.service.ask("add", body, options));
+      return answer.answers.map(answerFromWire);
+    } catch (error) {
+      this.#failCall(entries, callId, error);
+      throw error;
+    }
   }
 
   /** Tells the service that the transaction is alive. */
@@ -161,8 +177,10 @@ export class Transaction implements AsyncDisposable {
    * @throws {TransactionRolledBackError} no change was made.
    */
   async commit(): Promise<void> {
-    await this.#call((options) => this.context.service.ask("commit", { transactionId: this.id }, options));
+    const body = { transactionId: this.id, expectedItems: undefined, expectedWrites: this.#writes };
+    const answer = await this.#call((options) => this.context.service.ask("commit", body, options));
     this.#ended = true;
+    this.#overwritten = answer.overwritten;
   }
 
   /**
@@ -197,6 +215,14 @@ export class Transaction implements AsyncDisposable {
     } catch (error) {
       if (!(error instanceof LeaseholdError)) throw error;
     }
+  }
+
+  /**
+   * The items that a writer past the protocol deleted or replaced while the transaction held them. The commit is of
+   * the other items.
+   */
+  get overwritten(): readonly { tableName: string; key: Item }[] {
+    return (this.#overwritten ?? []).map(({ tableName, key }) => ({ tableName, key: itemFromWire(key) }));
   }
 
   /** The conflict that aborted the transaction, if there was one. @internal */
@@ -261,6 +287,34 @@ export class Transaction implements AsyncDisposable {
       }
     }
     throw contention;
+  }
+
+  /** Names a call. The repeat of one that was not carried out as a whole has the name of that one. */
+  #beginCall(entries: readonly Entry[]): string | undefined {
+    if (entries.length === 0) return undefined;
+    const requests = JSON.stringify(entries);
+    const index = this.#unsettled.findIndex((call) => call.requests === requests);
+    const [earlier] = index < 0 ? [] : this.#unsettled.splice(index, 1);
+    if (earlier?.counted !== true) this.#count(entries, 1);
+    if (earlier !== undefined) return earlier.name;
+    this.#calls += 1;
+    return `${this.#handle}-${String(this.#calls)}`;
+  }
+
+  /**
+   * Keeps the name of a call that may be repeated. Its requests stay counted where nobody knows whether they were
+   * carried out: a commit is refused then if they were not.
+   */
+  #failCall(entries: readonly Entry[], name: string | undefined, error: unknown): void {
+    const counted = isTransient(error) || this.signal?.aborted === true;
+    if (!counted) this.#count(entries, -1);
+    if (name !== undefined && (counted || error instanceof TransactionContendedError)) {
+      this.#unsettled.push({ requests: JSON.stringify(entries), name, counted });
+    }
+  }
+
+  #count(entries: readonly Entry[], sign: 1 | -1): void {
+    this.#writes += sign * entries.filter((entry) => !("Get" in entry)).length;
   }
 
   async #one(request: TransactionRequest): Promise<Item | undefined> {

@@ -244,14 +244,11 @@ export interface components {
         /** @description Adds requests to a transaction: locks their items, and applies the requests provisionally. */
         AddRequest: {
             /**
-             * @description A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
-             *     another call is carried out as well; without it, an equal request is taken for a repeat.
+             * @description A name for this call, such as a counter. A repeat of the call has the same name: what the transaction has from
+             *     the call is answered, and not carried out again. A call without a name is a new one each time.
              */
             callId?: string | null;
-            /**
-             * @description The requests to add: at most 1000. A request that the transaction already has is answered, and not carried out
-             *     again, so the call can be repeated. Without requests, the call keeps the transaction alive.
-             */
+            /** @description The requests to add: at most 1000. Without requests, the call keeps the transaction alive. */
             requests?: components["schemas"]["Entry"][];
             /**
              * Format: uuid
@@ -332,7 +329,7 @@ export interface components {
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
-             * @description The secret id: the caller's own, or a generated one. A one-shot with a generated id may leave no record.
+             * @description The secret id: the caller's own, or a generated one.
              */
             transactionId: string;
         };
@@ -395,6 +392,41 @@ export interface components {
              */
             capacity: number;
         };
+        /** @description The transaction to commit, and what the caller knows about it. */
+        CommitRequest: {
+            /**
+             * Format: int64
+             * @description The number of distinct items of the transaction, those of `Get` included. An open transaction with another
+             *     number is not committed: an `add` that was not answered is missing, or was carried out.
+             */
+            expectedItems?: number | null;
+            /**
+             * Format: int64
+             * @description The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
+             *     with fewer is not committed. Other callers may have made more.
+             */
+            expectedWrites?: number | null;
+            /**
+             * Format: uuid
+             * @description The secret id of the transaction.
+             */
+            transactionId: string;
+        };
+        /** @description The transaction is committed. */
+        CommitResponse: {
+            /**
+             * @description The items that a writer past the protocol deleted or replaced while the transaction held them. The commit is of
+             *     the other items.
+             */
+            overwritten?: components["schemas"]["ItemName"][];
+            /** @description `committed`. */
+            state: components["schemas"]["TransactionState"];
+            /**
+             * Format: uuid
+             * @description The secret id of the transaction.
+             */
+            transactionId: string;
+        };
         /** @description Locks the item and checks a condition. */
         ConditionCheck: {
             /** @description A condition that must hold for the item until the end of the transaction. */
@@ -439,9 +471,9 @@ export interface components {
              */
             transactionId: string;
         };
-        /** @description The transaction has ended. */
+        /** @description The transaction is rolled back. */
         EndResponse: {
-            /** @description `committed` or `rolled-back`, as the request asked. */
+            /** @description `rolled-back`. */
             state: components["schemas"]["TransactionState"];
             /**
              * Format: uuid
@@ -766,6 +798,13 @@ export interface components {
         Item: {
             [key: string]: components["schemas"]["AttributeValue"];
         };
+        /** @description The name of an item. */
+        ItemName: {
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description The table's name. */
+            tableName: string;
+        };
         /** @description An item to read. */
         ItemRequest: {
             /** @description The `#names` of the expression. */
@@ -924,6 +963,7 @@ export interface components {
             reason?: components["schemas"]["LostReason"] | null;
             /** @description `superseded`: the record version number of the lock. */
             recordVersionNumber?: string | null;
+            refusedItem?: components["schemas"]["RefusedItem"] | null;
             /**
              * Format: int32
              * @description `condition-failed`: the position of the request, counted from 0.
@@ -943,6 +983,12 @@ export interface components {
             status: number;
             /** @description The title of the kind, for people to read. */
             title: string;
+            /**
+             * Format: uuid
+             * @description `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be
+             *     read.
+             */
+            transactionId?: string | null;
             /** @description The kind, which is the member to decide by. */
             type: components["schemas"]["ProblemType"];
         };
@@ -969,6 +1015,18 @@ export interface components {
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
             /** @description The table's name, not an ARN. */
             TableName: string;
+        };
+        /** @description The item of a refusal. */
+        RefusedItem: {
+            /**
+             * Format: int64
+             * @description `contended`: the age of the transaction that holds the item, in milliseconds, for people to read.
+             */
+            holderAgeMs?: number | null;
+            /** @description The item's key. */
+            key: components["schemas"]["Item"];
+            /** @description The table's name. */
+            tableName: string;
         };
         /** @description One of several refused locks: its public view, without the payload. */
         RefusedLock: {
@@ -1131,6 +1189,8 @@ export interface components {
              * @description The time of the last work on the transaction, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
+            /** @description The items that a writer past the protocol deleted or replaced before the commit, which is of the others. */
+            overwritten?: components["schemas"]["ItemName"][];
             /**
              * Format: uuid
              * @description The public id of the transaction, which proves nothing.

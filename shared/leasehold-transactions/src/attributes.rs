@@ -57,6 +57,11 @@ pub(crate) struct LockValue {
 }
 
 impl LockValue {
+    /// Whether both locks are of one life of one transaction.
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        self.holder == other.holder && self.nonce == other.nonce
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('#');
         let (holder, nonce, version) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);

@@ -23,8 +23,18 @@ const PARALLEL: usize = 16;
 /// whole item is replaced.
 const MAX_RESTORED: usize = 100;
 
+/// The items of a transaction, as they were read, and what frees them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Freeing {
+    completions: Vec<Completion>,
+    /// The items that the service must not read, or cannot restore, and the reason.
+    stuck: Vec<(ItemKey, String)>,
+    /// The items without the lock of the transaction.
+    pub(crate) lost: Vec<ItemKey>,
+}
+
 /// One item to free.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Completion {
     key: ItemKey,
     /// The exact lock, which is the condition.
@@ -33,7 +43,7 @@ struct Completion {
 }
 
 /// The change to the content of an item that is freed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum ContentChange {
     Delete,
     /// Removes these attributes of the protocol.
@@ -46,7 +56,7 @@ enum ContentChange {
 }
 
 /// The place of the old value of an attribute.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Old {
     Nothing,
     /// The value is in an undo attribute of the item.
@@ -174,16 +184,32 @@ fn update(key: &ItemKey, restored: Vec<(String, Old)>, reserved: Vec<String>) ->
 
 impl Transactions {
     /// Frees these items of a decided transaction. If DynamoDB refuses to free one, frees the others and returns the
-    /// reason.
+    /// item and the reason. `known` is what frees them, where they were read before.
     ///
     /// # Errors
     /// Failures that a retry may resolve.
-    pub(crate) async fn free(&self, record: &Record, keys: &[ItemKey]) -> Result<Option<String>, Error> {
+    pub(crate) async fn free(
+        &self,
+        record: &Record,
+        keys: Vec<ItemKey>,
+        known: Option<Freeing>,
+    ) -> Result<Option<(ItemKey, String)>, Error> {
         let mut effort = Effort::new(&self.policy);
-        let mut stuck: Vec<(ItemKey, String)> = Vec::new();
-        let mut left = keys.to_vec();
+        let (mut left, mut known) = (keys, known);
+        let mut stuck = Vec::new();
         loop {
-            let mut completions = self.completions(record, &left, &mut stuck).await?;
+            let freeing = match known.take() {
+                Some(freeing) => Ok(freeing),
+                None => self.freeing(record, &left).await,
+            };
+            let Freeing { mut completions, stuck: also_stuck, .. } = match freeing {
+                Err(error) if error.is_passing() => {
+                    effort.failed(error).await?;
+                    continue;
+                }
+                freeing => freeing?,
+            };
+            stuck.extend(also_stuck);
             left.clear();
             // Completions that need an expression come last, so that the others fill their calls.
             completions.sort_by_key(|completion| completion.statement().is_none());
@@ -201,54 +227,55 @@ impl Transactions {
                 for (key, reason) in &stuck {
                     tracing::error!(transaction = %record.id, table = key.table(), reason, "an item cannot be freed");
                 }
-                return Ok(stuck.into_iter().next().map(|(_, reason)| reason));
+                return Ok(stuck.into_iter().next());
             }
             effort.pause().await?;
         }
     }
 
-    /// Returns the completions of those items that the transaction still holds.
-    async fn completions(
-        &self,
-        record: &Record,
-        keys: &[ItemKey],
-        stuck: &mut Vec<(ItemKey, String)>,
-    ) -> Result<Vec<Completion>, Error> {
+    /// Reads the items of a transaction, and returns what frees those that it holds. `record` has the outcome, which
+    /// may be one that is still to be decided.
+    pub(crate) async fn freeing(&self, record: &Record, keys: &[ItemKey]) -> Result<Freeing, Error> {
+        let mut freeing = Freeing::default();
         let items = match self.tables.read(keys).await {
             Err(error) if !error.is_passing() && keys.len() > 1 => {
                 // One table is missing or forbidden, which does not affect the items of the other tables.
-                let mut completions = Vec::new();
                 for key in keys {
-                    completions.extend(Box::pin(self.completions(record, std::slice::from_ref(key), stuck)).await?);
+                    let one = Box::pin(self.freeing(record, std::slice::from_ref(key))).await?;
+                    freeing.completions.extend(one.completions);
+                    freeing.stuck.extend(one.stuck);
+                    freeing.lost.extend(one.lost);
                 }
-                return Ok(completions);
+                return Ok(freeing);
             }
-            Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => return Ok(Vec::new()),
+            Err(Error::InvalidRequest { field, .. }) if field == NO_TABLE => vec![None; keys.len()],
             Err(error) if !error.is_passing() => {
-                stuck.extend(keys.iter().map(|key| (key.clone(), error.to_string())));
-                return Ok(Vec::new());
+                freeing.stuck.extend(keys.iter().map(|key| (key.clone(), error.to_string())));
+                return Ok(freeing);
             }
             items => items?,
         };
-        let mut completions = Vec::new();
         for (key, item) in keys.iter().zip(items) {
-            let Some(item) = item else { continue };
-            let lock = ItemLock::of(&item).filter(|lock| record.holds(&lock.value));
-            let Some(lock) = lock else { continue };
+            let held = item.and_then(|item| Some((ItemLock::of(&item)?, item)));
+            let Some((lock, item)) = held.filter(|(lock, _)| record.holds(&lock.value)) else {
+                freeing.lost.push(key.clone());
+                continue;
+            };
             let image = match attributes::before(&item, &lock) {
                 Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
                     if let Some(image) = self.tables.image(&record.id, &row).await? {
                         Some(image)
                     } else {
-                        stuck.push((key.clone(), "the row that keeps what it was is missing.".to_owned()));
+                        let reason = "the row that keeps what it was is missing.".to_owned();
+                        freeing.stuck.push((key.clone(), reason));
                         continue;
                     }
                 }
                 _ => None,
             };
-            completions.push(Completion::of(key, &item, &lock, record.state, image));
+            freeing.completions.push(Completion::of(key, &item, &lock, record.state, image));
         }
-        Ok(completions)
+        Ok(freeing)
     }
 
     async fn carry_out(&self, completions: Vec<Completion>) -> Vec<(ItemKey, Outcome)> {

@@ -39,7 +39,8 @@
 //! and finds the image.
 //!
 //! No clock decides anything about safety: patience, idleness and age only choose when a pending transaction is rolled
-//! back, which is always safe.
+//! back, which is always safe. A transaction is idle where one process saw its record unchanged for long enough, by its
+//! own monotonic clock. No time that another process wrote is compared with a clock.
 
 use leasehold_dynamodb::Clock;
 
@@ -47,6 +48,7 @@ use crate::error::Error;
 use crate::key::ItemKey;
 use crate::model::{PublicId, State};
 use crate::record::{Record, Transaction, record_key};
+use crate::sweep::Watched;
 use crate::tables::Tables;
 
 /// TransactWriteItems takes 4 MB. Sizes here are estimates.
@@ -71,6 +73,10 @@ pub struct Policy {
     pub idle_ms: u64,
     /// The time for which the outcome of a transaction is kept. Default: 7 days.
     pub retention_ms: u64,
+    /// Whether the items of a decided transaction may be freed behind the answer, in a task of the process: a commit
+    /// waits for them for 200 ms. Otherwise they are freed before it, for at most a second, since a function does not
+    /// run between its calls. Default: false.
+    pub frees_behind_answers: bool,
 }
 
 impl Policy {
@@ -79,11 +85,20 @@ impl Policy {
 
     /// Longer than the time for which any call tries to get an item.
     pub const MAX_PATIENCE_MS: u64 = 10_000;
+
+    /// An hour: longer than any late copy of a write is under way.
+    pub const MIN_RETENTION_SECONDS: u64 = 3600;
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { patience_ms: 1000, contention_ms: 10_000, idle_ms: 60_000, retention_ms: 7 * 24 * 3_600_000 }
+        Self {
+            patience_ms: 1000,
+            contention_ms: 10_000,
+            idle_ms: 60_000,
+            retention_ms: 7 * 24 * 3_600_000,
+            frees_behind_answers: false,
+        }
     }
 }
 
@@ -95,6 +110,8 @@ pub struct Transactions {
     pub(crate) clock: Clock,
     /// Tables that no transaction may touch.
     pub(crate) protected: Vec<String>,
+    /// The open transactions that this process has seen in a sweep.
+    pub(crate) watched: Watched,
 }
 
 /// The result of a step.

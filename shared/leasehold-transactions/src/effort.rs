@@ -10,8 +10,10 @@ use crate::attributes::ItemLock;
 use crate::coordinator::{Policy, StepResult, Transactions};
 use crate::error::Error;
 use crate::key::ItemKey;
+use crate::life::Looks;
 use crate::model::{PublicId, State};
-use crate::record::{Record, Transaction};
+use crate::record::{Life, Record, Transaction};
+use crate::settle::Wanted;
 
 /// The maximum number of failures, conflicts and stale views that one call survives. The pauses in between take about
 /// five seconds.
@@ -29,12 +31,12 @@ const MAX_GHOSTS: u32 = 15;
 /// that a younger one that is nearly done can finish.
 const ELDERS_SHARE: u32 = 20;
 
-/// The divisor of the patience that gives an age. A transaction older than that, earlier attempts included, does not
-/// wait for younger ones.
-const OLD_SHARE: u64 = 4;
+/// The first pause between two looks at a transaction that holds an item. Each pause is longer than the one before, up
+/// to [`LONGEST_LOOK`].
+const LOOK: Duration = Duration::from_millis(30);
 
-/// The pause between two reads of an item that another transaction holds.
-const LOOK: Duration = Duration::from_millis(40);
+/// The longest pause between two looks: a tenth of the default patience.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
 
 /// The visible state of a transaction: its state, its version, and the number of versions with unapplied puts.
 type View = (State, u64, usize);
@@ -51,18 +53,17 @@ pub(crate) struct Effort {
     view: Option<View>,
     batch_limit: usize,
     rivals: HashMap<PublicId, Sighting>,
-    /// The number of reads of an item with the lock of a transaction that is finished or unknown.
+    /// The number of reads of an item with the lock of a transaction that is decided or unknown.
     ghosts: HashMap<PublicId, u32>,
 }
 
 /// The sightings of another transaction.
 #[derive(Debug)]
 struct Sighting {
-    /// The version and the time of the last work, which are its signs of life.
-    life: (u64, u64),
+    looks: Looks<Life, Instant>,
+    /// The number of looks.
+    count: u32,
     first: Instant,
-    /// The time since which it has shown no other sign of life.
-    since: Instant,
     /// A random factor: two transactions that wait for each other must not lose patience at the same time.
     factor: f64,
 }
@@ -125,75 +126,86 @@ impl Effort {
         since.elapsed() > Duration::from_millis(self.policy.contention_ms)
     }
 
-    /// Returns the pause before the next read of an item that another transaction holds, or `None` if its time is over.
-    fn patience_with(&mut self, other: &Record, me: &Record, now_ms: u64) -> Option<Duration> {
+    /// Returns the pause before the next look at a transaction that holds an item, or `None` if its time is over. Only
+    /// this call's own clock decides: the time since which it has seen no change.
+    fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
         let now = Instant::now();
-        let life = (other.version, other.last_worked_at);
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
-            life,
+            looks: Looks::first(other.life(), now),
+            count: 0,
             first: now,
-            since: now,
             factor: 1.0 + jitter(Duration::from_secs(1)).as_secs_f64(),
         });
-        if sighting.life != life {
-            sighting.life = life;
-            sighting.since = now;
-        }
+        let since = sighting.looks.unchanged_since(other.life(), now);
         let patience = Duration::from_millis(self.policy.patience_ms).mul_f64(sighting.factor);
         // The older transaction goes first, alive or not. If two wait for each other, one therefore goes on, and
-        // none waits for ever. A retry is as old as its first attempt.
-        let is_older = (me.born_at, &me.id) < (other.born_at, &other.id);
-        if is_older && now_ms.saturating_sub(me.born_at) > self.policy.patience_ms / OLD_SHARE {
+        // none waits for ever. A retry is as old as its first attempt, and does not wait again.
+        let goes_first = (me.born_at, &me.id) < (other.born_at, &other.id);
+        if goes_first && me.attempts > 0 {
             return None;
         }
         let (waited, allowed) =
-            if is_older { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - sighting.since, patience) };
-        (waited < allowed).then(|| LOOK / 2 + jitter(LOOK / 2))
+            if goes_first { (now - sighting.first, patience / ELDERS_SHARE) } else { (now - since, patience) };
+        sighting.count += 1;
+        let longest = (LOOK * sighting.count).min(LONGEST_LOOK);
+        // No look is later than the end of the patience.
+        let left = allowed.checked_sub(waited).filter(|left| !left.is_zero())?;
+        Some((longest / 2 + jitter(longest / 2)).min(left))
     }
 }
 
 impl Transactions {
-    /// Resolves a conflict with a transaction that holds an item which `me` needs. Frees the item if the other
-    /// transaction is decided. Otherwise waits, or rolls the other one back when its time is over.
+    /// Resolves a conflict with a transaction that holds items which `me` needs. Waits until the other transaction is
+    /// decided, by looks at the two records alone, or rolls it back when its time is over. Frees the items if their
+    /// transaction is decided and leaves them locked.
     pub(crate) async fn resolve_conflict(
         &self,
         me: &Record,
-        key: &ItemKey,
+        keys: Vec<ItemKey>,
         lock: &ItemLock,
         effort: &mut Effort,
     ) -> Result<StepResult, Error> {
         let other = &lock.value.holder;
-        let theirs = self.tables.record(other).await?;
-        let Some(theirs) = theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) else {
-            // The other transaction freed the item after it was read, or its record is not visible yet. Or an old copy
-            // of the item was restored together with its lock.
-            let ghosts = effort.ghosts.entry(other.clone()).or_default();
-            *ghosts += 1;
-            if *ghosts > MAX_GHOSTS {
-                return Err(Error::stray(lock));
+        loop {
+            let theirs = self.tables.record(other).await?;
+            let theirs = match theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) {
+                Some(theirs) if theirs.state == State::Pending => theirs,
+                // The other transaction freed the item after it was read, or is about to, or its record is not visible
+                // yet. Or an old copy of the item was restored together with its lock.
+                theirs => {
+                    let ghosts = effort.ghosts.entry(other.clone()).or_default();
+                    *ghosts += 1;
+                    match theirs {
+                        // Other waiters, or a sweeper, free its other items.
+                        Some(theirs) if *ghosts > 1 => {
+                            if let Some((key, reason)) = self.free(&theirs, keys, None).await? {
+                                return Err(Error::stuck(other, &key, &reason));
+                            }
+                        }
+                        None if *ghosts > MAX_GHOSTS => return Err(Error::stray(&keys[0], lock)),
+                        _ => look_again_after(LOOK).await,
+                    }
+                    return Ok(StepResult::Waited);
+                }
+            };
+            // The call is a repeat of one that began the transaction, or the transaction is over meanwhile.
+            let is_stale = |mine: Record| mine.state != State::Pending;
+            if *other == me.id || self.tables.record(&me.id).await?.is_some_and(is_stale) {
+                return Ok(StepResult::Waited);
             }
-            look_again_after(LOOK).await;
-            return Ok(StepResult::Waited);
-        };
-        if theirs.state != State::Pending {
-            // Frees this item first. Other waiters, or a sweeper, free the other items.
-            if let Some(reason) = self.free(&theirs, std::slice::from_ref(key)).await? {
-                return Err(Error::stuck(other, &reason));
+            if effort.is_out_of_time() {
+                let key = Box::new(keys[0].clone());
+                let age_ms = self.clock.now_ms().saturating_sub(theirs.created_at);
+                return Err(Error::Contended { other: other.clone(), key, age_ms });
             }
-            self.settle(other, theirs.state, None).await?;
-            return Ok(StepResult::Waited);
+            let Some(pause) = effort.patience_with(&theirs, me) else {
+                tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
+                let reason = format!("the transaction {} needed its item {}.", me.id, keys[0]);
+                self.settle(other, Wanted::rollback(reason)).await?;
+                return Ok(StepResult::Waited);
+            };
+            look_again_after(pause).await;
         }
-        if effort.is_out_of_time() {
-            return Err(Error::Contended { other: other.clone() });
-        }
-        let Some(pause) = effort.patience_with(&theirs, me, self.clock.now_ms()) else {
-            tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
-            let reason = format!("the transaction {} needed one of its items.", me.id);
-            self.settle(other, State::RolledBack, Some(reason)).await?;
-            return Ok(StepResult::Waited);
-        };
-        look_again_after(pause).await;
-        Ok(StepResult::Waited)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::key::ItemKey;
 use crate::model::{Action, Operation, PublicId, State};
 use crate::prepare::Prepared;
 use crate::record::{self, Record, RecordEntry, Transaction, encode_entries, image_name};
-use crate::settle::puts_of;
+use crate::settle::{Wanted, puts_of};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
@@ -52,7 +52,8 @@ impl Transactions {
                 refuse_other(&transaction.record, digest.as_deref())?;
                 transaction
             };
-            let missing = missing(&transaction, prepared)?;
+            let missing = missing(&transaction, prepared);
+            refuse_updates_of_deleted(&transaction, &missing)?;
             let step = match self.apply_puts(&mut transaction, prepared).await {
                 Ok(StepResult::Done) if missing.is_empty() => return Ok(transaction),
                 Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
@@ -81,6 +82,10 @@ impl Transactions {
                     effort.failed(error).await?;
                     known = self.unless_begun(transaction, is_new).await?;
                 }
+                // The items, or DynamoDB, refuse a request.
+                Err(error @ (Error::InvalidRequest { .. } | Error::TooLarge(_))) => {
+                    self.abort(&transaction.record, is_new, error).await?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -102,7 +107,7 @@ impl Transactions {
                 Some(_) => Ok(()),
             };
         }
-        let settled = self.settle(&record.id, State::RolledBack, Some(error.to_string())).await?;
+        let settled = self.settle(&record.id, Wanted::rollback(error.to_string())).await?;
         Err(if settled.record.state == State::Committed { Error::Committed } else { error })
     }
 
@@ -124,10 +129,10 @@ impl Transactions {
                 return Err(error);
             }
         };
-        let chosen = match choose(transaction, candidates, items)? {
+        let chosen = match choose(transaction, candidates, items) {
             Ok(chosen) => chosen,
-            Err(Obstacle::Holder(key, lock)) => {
-                return self.resolve_conflict(&transaction.record, &key, &lock, effort).await;
+            Err(Obstacle::Held(keys, lock)) => {
+                return self.resolve_conflict(&transaction.record, keys, &lock, effort).await;
             }
             Err(Obstacle::Stale) => return Ok(StepResult::Stale),
             Err(Obstacle::Unapplied) => return Ok(StepResult::Again),
@@ -170,7 +175,9 @@ impl Transactions {
                 // give.
                 Some(Reason::Busy) => Ok(StepResult::Again),
                 _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
-                    Refusal::Holder(key, lock) => self.resolve_conflict(&transaction.record, &key, &lock, effort).await,
+                    Refusal::Holder(key, lock) => {
+                        self.resolve_conflict(&transaction.record, vec![key], &lock, effort).await
+                    }
                     Refusal::Final(error) => Ok(StepResult::Abort(error)),
                     Refusal::Passing => Ok(StepResult::Again),
                 },
@@ -332,31 +339,32 @@ pub(crate) fn other_transaction() -> Error {
     Error::invalid("transactionId", "Another transaction has this id.")
 }
 
-/// Returns the requests that the transaction does not have yet, in the order in which all coordinators lock.
-fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Result<Vec<&'a Prepared>, Error> {
-    let mut missing = Vec::new();
-    for candidate in prepared {
-        let mut entries = transaction.entries_of(&candidate.key).rev();
-        let Some(last) = entries.next() else {
-            missing.push(candidate);
-            continue;
-        };
-        // A repeat, or a read of an item that the transaction already holds.
-        if last.digest == candidate.digest || candidate.operation() == Operation::Get {
-            continue;
+/// Refuses updates of items that the transaction deletes, before anything is written.
+fn refuse_updates_of_deleted(transaction: &Transaction, missing: &[&Prepared]) -> Result<(), Error> {
+    let is_deleted = |key| {
+        let mut writes = transaction.entries_of(key).filter(|entry| !entry.operation.only_locks());
+        writes.next_back().is_some_and(|last| last.operation == Operation::Delete)
+    };
+    match missing.iter().find(|missing| missing.operation() == Operation::Update && is_deleted(&missing.key)) {
+        None => Ok(()),
+        Some(update) => {
+            let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
+            Err(Error::invalid(update.path(), detail))
         }
-        if entries.any(|entry| entry.digest == candidate.digest) {
-            if candidate.is_named || candidate.operation().only_locks() {
-                continue;
-            }
-            let detail = "The transaction has this very request, and a later one of the same item. Name each call \
-                          by a callId, which tells a repeat from a new request.";
-            return Err(Error::invalid(candidate.path(), detail));
-        }
-        missing.push(candidate);
     }
+}
+
+/// Returns the requests that the transaction does not have yet, in the order in which all coordinators lock.
+fn missing<'a>(transaction: &Transaction, prepared: &'a [Prepared]) -> Vec<&'a Prepared> {
+    let is_missing = |candidate: &&Prepared| {
+        let mut entries = transaction.entries_of(&candidate.key).peekable();
+        let is_held = entries.peek().is_some();
+        let is_repeat = entries.any(|entry| entry.digest == candidate.digest);
+        !(is_repeat || is_held && candidate.operation() == Operation::Get)
+    };
+    let mut missing: Vec<_> = prepared.iter().filter(is_missing).collect();
     missing.sort_by(|a, b| a.key.cmp(&b.key));
-    Ok(missing)
+    missing
 }
 
 /// A request to carry out, and its item as it was read.
@@ -369,8 +377,8 @@ struct Chosen<'a> {
 
 /// The reason why no item can be locked at the moment.
 enum Obstacle {
-    /// Another transaction holds this item.
-    Holder(ItemKey, Box<ItemLock>),
+    /// Another transaction, which has this lock, holds these items.
+    Held(Vec<ItemKey>, Box<ItemLock>),
     /// The view of the transaction is stale.
     Stale,
     /// Another call of this transaction has locked the item for a put, whose content only that call knows.
@@ -382,21 +390,25 @@ fn choose<'a>(
     transaction: &Transaction,
     candidates: &[&'a Prepared],
     items: Vec<Option<Item>>,
-) -> Result<Result<Vec<Chosen<'a>>, Obstacle>, Error> {
+) -> Result<Vec<Chosen<'a>>, Obstacle> {
+    let foreign = |item: &Option<Item>| {
+        item.as_ref().and_then(ItemLock::of).filter(|lock| !transaction.record.holds(&lock.value))
+    };
+    if let Some(lock) = items.iter().find_map(foreign) {
+        let is_its = |item: &Option<Item>| foreign(item).is_some_and(|other| other.value.is_of(&lock.value));
+        let held = candidates.iter().zip(&items).filter(|(_, item)| is_its(item));
+        return Err(Obstacle::Held(held.map(|(candidate, _)| candidate.key.clone()).collect(), Box::new(lock)));
+    }
     let mut chosen = Vec::new();
     let (mut bytes, mut writes) = (0, OWN_WRITES);
     for (&candidate, item) in candidates.iter().zip(items) {
         let lock = item.as_ref().and_then(ItemLock::of);
         let is_known = transaction.entries_of(&candidate.key).next().is_some();
         match &lock {
-            Some(lock) if !transaction.record.holds(&lock.value) => {
-                return Ok(Err(Obstacle::Holder(candidate.key.clone(), Box::new(lock.clone()))));
-            }
-            lock if lock.is_some() != is_known => return Ok(Err(Obstacle::Stale)),
-            Some(lock) if lock.is_unapplied() => return Ok(Err(Obstacle::Unapplied)),
+            lock if lock.is_some() != is_known => return Err(Obstacle::Stale),
+            Some(lock) if lock.is_unapplied() => return Err(Obstacle::Unapplied),
             Some(lock) if lock.operation == Operation::Delete && candidate.operation() == Operation::Update => {
-                let detail = "The transaction deletes this item. After a delete it takes a put of the item, no update.";
-                return Err(Error::invalid(candidate.path(), detail));
+                return Err(Obstacle::Stale);
             }
             _ => {}
         }
@@ -409,7 +421,7 @@ fn choose<'a>(
         writes += next.count();
         chosen.push(next);
     }
-    Ok(Ok(chosen))
+    Ok(chosen)
 }
 
 /// The reason why an add was not written.
@@ -444,7 +456,8 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
                 };
                 if is_as_read && is_users {
                     let item = shown(candidate, now);
-                    return Refusal::Final(Error::ConditionFailed { request: candidate.index, item });
+                    let key = Box::new(candidate.key.clone());
+                    return Refusal::Final(Error::ConditionFailed { request: candidate.index, key, item });
                 }
             }
         }

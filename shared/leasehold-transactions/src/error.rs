@@ -3,13 +3,15 @@
 use leasehold_dynamodb::{Failure, FailureKind};
 
 use crate::attributes::ItemLock;
+use crate::key::ItemKey;
+use crate::model::TransactionId;
 use crate::{Item, PublicId};
 
 /// The reason why there is no answer, or not the expected one.
 ///
 /// After [`ConditionFailed`](Self::ConditionFailed), [`TooLarge`](Self::TooLarge), and an
-/// [`InvalidRequest`](Self::InvalidRequest) that DynamoDB returned at the write, the transaction is rolled back. An
-/// `InvalidRequest` that is found before any write leaves the transaction unchanged. After
+/// [`InvalidRequest`](Self::InvalidRequest) that the items or DynamoDB caused, the transaction is rolled back. An
+/// `InvalidRequest` about the form of the request, or about a table, leaves the transaction unchanged. After
 /// [`Contended`](Self::Contended), [`Throttled`](Self::Throttled) and [`Unavailable`](Self::Unavailable) the same call
 /// may be retried: it goes on where it stopped. (A one-shot that fails with anything but the last two is rolled back.)
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +37,22 @@ pub enum Error {
     #[error("The transaction is committed.")]
     Committed,
     /// Another transaction holds an item, and did not free it in time: retry.
-    #[error("The transaction {other} has an item that this one needs, and is at work. Try again.")]
+    #[error("The transaction {other} has the item {key}, which this one needs, and is at work. Try again.")]
     Contended {
         /// The public id of the other transaction.
         other: PublicId,
+        /// The item.
+        key: Box<ItemKey>,
+        /// The age of the other transaction in milliseconds, by the clocks of two coordinators: for people to read.
+        age_ms: u64,
     },
     /// The condition of a request does not hold. The transaction was rolled back.
-    #[error("The condition of requests[{request}] does not hold; the transaction was rolled back.")]
+    #[error("The condition of requests[{request}] on the item {key} does not hold; the transaction was rolled back.")]
     ConditionFailed {
         /// The index of the request in this call.
         request: usize,
+        /// The item whose condition does not hold.
+        key: Box<ItemKey>,
         /// The current item, if the request asked for it and the item exists.
         item: Option<Item>,
     },
@@ -62,14 +70,29 @@ pub enum Error {
     #[error("The service cannot use its table of transactions.")]
     Misconfigured(#[source] Source),
     /// Rows are not in a state that this protocol writes. An operator must look at them.
-    #[error("{0}")]
-    Corrupt(String),
+    #[error("{message}")]
+    Corrupt {
+        /// The state that was found.
+        message: String,
+        /// The item at fault, if it is one item.
+        key: Option<Box<ItemKey>>,
+    },
     /// DynamoDB throttled the call: back off and retry.
     #[error("DynamoDB throttled the request.")]
     Throttled(#[source] Source),
     /// The call may or may not have been carried out: retry it.
     #[error("DynamoDB did not answer, or not in time.")]
     Unavailable(#[source] Source),
+    /// The outcome of a call that named no id is not known: ask for it under the id that the call got, or repeat the
+    /// call with that id.
+    #[error("DynamoDB did not answer, or not in time.")]
+    Unknown {
+        /// The id that the service generated.
+        id: TransactionId,
+        /// The failure.
+        #[source]
+        source: Box<Error>,
+    },
 }
 
 /// The error of the SDK, for the log.
@@ -81,20 +104,26 @@ impl Error {
     }
 
     /// An item that its decided transaction cannot free.
-    pub(crate) fn stuck(id: &PublicId, reason: &str) -> Self {
-        Self::corrupt(format!(
-            "The transaction {id} is decided, but DynamoDB refuses to free one of its items: {reason}"
-        ))
+    pub(crate) fn stuck(id: &PublicId, key: &ItemKey, reason: &str) -> Self {
+        Self::damaged(
+            key,
+            format!("The transaction {id} is decided, but DynamoDB refuses to free one of its items: {reason}"),
+        )
     }
 
     /// A lock whose transaction is unknown or over.
-    pub(crate) fn stray(lock: &ItemLock) -> Self {
+    pub(crate) fn stray(key: &ItemKey, lock: &ItemLock) -> Self {
         let value = lock.seen.as_s().map_or("unreadable", String::as_str);
-        Self::corrupt(format!("An item has the lock {value} of a transaction that is over, or never was."))
+        Self::damaged(key, format!("An item has the lock {value} of a transaction that is over, or never was."))
     }
 
     pub(crate) fn corrupt(message: impl Into<String>) -> Self {
-        Self::Corrupt(message.into())
+        Self::Corrupt { message: message.into(), key: None }
+    }
+
+    /// An item that is not in a state that this protocol writes.
+    pub(crate) fn damaged(key: &ItemKey, message: impl Into<String>) -> Self {
+        Self::Corrupt { message: message.into(), key: Some(Box::new(key.clone())) }
     }
 
     /// Whether the error says nothing about the request, and a retry may succeed.
@@ -111,13 +140,14 @@ impl Error {
             | Self::NotFound
             | Self::RolledBack { .. }
             | Self::Committed
+            | Self::Unknown { .. }
             | Self::InvalidRequest { .. } => false,
             Self::Contended { .. }
             | Self::ConditionFailed { .. }
             | Self::TooLarge(_)
             | Self::Forbidden { .. }
             | Self::Misconfigured(_)
-            | Self::Corrupt(_) => true,
+            | Self::Corrupt { .. } => true,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The name of an item: a table and a key, comparable and in one order for all coordinators.
 
 use std::cmp::Ordering;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -78,6 +78,22 @@ impl ItemKey {
         let attributes =
             self.attributes.keys().filter_map(|name| Some((name.clone(), item.get(name)?.clone()))).collect();
         Self::new(self.table.clone(), attributes)
+    }
+}
+
+/// The table and the key, for people to read.
+impl fmt::Display for ItemKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.attributes.keys().collect();
+        names.sort();
+        let parts: Vec<_> = names
+            .into_iter()
+            .map(|name| match &self.attributes[name] {
+                AttributeValue::S(text) | AttributeValue::N(text) => format!("{name}={text}"),
+                _ => format!("{name}=(binary)"),
+            })
+            .collect();
+        write!(f, "{}[{}]", self.table, parts.join(","))
     }
 }
 

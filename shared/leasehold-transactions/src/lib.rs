@@ -10,6 +10,7 @@
 //! coordinator   THE PROTOCOL, and why it is safe
 //! enlist        adding: lock and change items, with their undo in them
 //! settle        the decision
+//! life          the life cycle, as pure functions
 //! complete      freeing the items of a decided transaction
 //! effort        contention: the limits of patience with other transactions
 //! one_shot      the short path, where one call is enough
@@ -39,6 +40,7 @@ mod enlist;
 mod error;
 mod expression;
 mod key;
+pub mod life;
 mod model;
 mod one_shot;
 mod operate;
@@ -59,8 +61,8 @@ pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
 pub use model::{
-    Action, Answer, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept, TransactionId,
-    TransactionPage, TransactionRequest,
+    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept,
+    TransactionId, TransactionPage, TransactionRequest,
 };
 pub use read::{ItemPage, ListRequest, ReadRequest};
 pub use schema::ensure_table;

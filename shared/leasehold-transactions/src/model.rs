@@ -235,6 +235,15 @@ pub enum ReturnValues {
     UpdatedNew,
 }
 
+/// What the caller of a commit knows about its transaction. A commit is refused where the transaction is another one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The number of distinct items.
+    pub items: Option<u64>,
+    /// The number of requests other than [`Action::Get`] that the caller made. Others may have made more.
+    pub writes: Option<u64>,
+}
+
 /// The answer to one request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answer {
@@ -243,7 +252,7 @@ pub struct Answer {
 }
 
 /// The progress of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// The transaction is open.
     Pending,
@@ -280,6 +289,8 @@ pub struct Status {
     pub finished: bool,
     /// The reason why DynamoDB refuses to free an item of the transaction. Only an operator can remove it.
     pub stuck: Option<String>,
+    /// The items that a writer past the protocol deleted or replaced before the commit: they are not part of it.
+    pub overwritten: Vec<ItemKey>,
     /// The time of its beginning, in epoch milliseconds.
     pub created_at: u64,
     /// The time of the last work on it, in epoch milliseconds.
@@ -319,6 +330,8 @@ pub struct Swept {
     pub completed: usize,
     /// The number of decided ones of which DynamoDB refuses to free an item: an operator must look at them.
     pub stuck: usize,
+    /// The number of open ones that this process watches: it has not yet seen them idle for long enough.
+    pub watched: usize,
     /// The number of ones that failed this time; the log says why.
     pub failed: usize,
     /// Whether more was due than this sweep was allowed to examine.

@@ -13,7 +13,9 @@ use crate::expression::both;
 use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
 use crate::record::{Record, RecordEntry, Transaction};
+use crate::settle::Wanted;
 use crate::tables::{Reason, Written};
+use crate::transactions::reads_only;
 use crate::write::Write;
 
 /// The result of the short path.
@@ -24,7 +26,8 @@ enum Short {
 }
 
 impl Transactions {
-    /// Carries out all requests at once. `is_named` says whether the caller knows the id and may repeat the call.
+    /// Carries out all requests at once. `is_named` says whether the caller named the id: a read without one leaves no
+    /// record.
     pub(crate) async fn one_shot(
         &self,
         record: &Record,
@@ -32,12 +35,10 @@ impl Transactions {
         prepared: &[Prepared],
     ) -> Result<Vec<Answer>, Error> {
         let id = &record.id;
-        let short = if !prepared.is_empty() && prepared.iter().all(|request| request.operation() == Operation::Get) {
+        let short = if !prepared.is_empty() && reads_only(prepared) {
             self.read_all(record, is_named, prepared).await?
-        } else if is_named || prepared.is_empty() {
-            self.write_all(record, prepared).await?
         } else {
-            self.write_unrecorded(prepared).await?
+            self.write_all(record, prepared).await?
         };
         if let Short::Done(answers) = short {
             return Ok(answers);
@@ -50,7 +51,7 @@ impl Transactions {
             Err(error) => return Err(error),
         };
         let answers = self.answers(&transaction.record, prepared).await?;
-        let settled = self.settle_known(id, Some(transaction), State::Committed, None).await?;
+        let settled = self.settle_known(id, Some(transaction), Wanted::whole_commit()).await?;
         if settled.record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&settled.record)) }
     }
 
@@ -61,43 +62,9 @@ impl Transactions {
         if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
     }
 
-    /// Makes all writes in one call that leaves no record: the caller cannot repeat it. The token makes the retries of
-    /// this function safe.
-    async fn write_unrecorded(&self, prepared: &[Prepared]) -> Result<Short, Error> {
-        if !fits(prepared, MAX_WRITES) {
-            return Ok(Short::Closed);
-        }
-        let token = leasehold_dynamodb::fresh_uuid();
-        let mut effort = Effort::new(&self.policy);
-        // The error of an attempt without an answer. Such an attempt may be carried out late, and nothing would stop
-        // it.
-        let mut lost: Option<Error> = None;
-        loop {
-            let writes = prepared.iter().map(write).collect();
-            match self.tables.transact_as(Some(token.clone()), writes).await {
-                Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); prepared.len()])),
-                Ok(Written::Cancelled(reasons)) => match (verdict(reasons, prepared), lost.take()) {
-                    (Verdict::Busy, kept) => {
-                        lost = kept;
-                        effort.pause().await?;
-                    }
-                    (_, Some(error)) | (Verdict::Refused(error), None) => return Err(error),
-                    (Verdict::Locked, None) => return Ok(Short::Closed),
-                },
-                Err(error @ Error::Unavailable(_)) => {
-                    effort.failed(error).await?;
-                    lost = Some(Error::Unavailable("an attempt was not answered".into()));
-                }
-                Err(error) if error.is_passing() => effort.failed(error).await?,
-                Err(_) if lost.is_none() => return Ok(Short::Closed),
-                Err(error) => return Err(lost.take().unwrap_or(error)),
-            }
-        }
-    }
-
     /// Makes all writes in one call, with a record of the outcome.
     async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        if !fits(prepared, MAX_WRITES - 1) {
+        if !fits(prepared) {
             return Ok(Short::Closed);
         }
         let mut effort = Effort::new(&self.policy);
@@ -192,9 +159,9 @@ fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepar
 }
 
 /// Whether the requests fit into one TransactWriteItems call, and ask for nothing that it does not return.
-fn fits(prepared: &[Prepared], max_writes: usize) -> bool {
+fn fits(prepared: &[Prepared]) -> bool {
     let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
-    asks_for_nothing(prepared) && prepared.len() <= max_writes && bytes <= MAX_BYTES
+    asks_for_nothing(prepared) && prepared.len() < MAX_WRITES && bytes <= MAX_BYTES
 }
 
 fn asks_for_nothing(prepared: &[Prepared]) -> bool {
@@ -221,7 +188,8 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
             Reason::Condition(item) if item.as_ref().and_then(ItemLock::of).is_some() => return Verdict::Locked,
             Reason::Condition(item) => {
                 let item = shown(request, item);
-                return Verdict::Refused(Error::ConditionFailed { request: request.index, item });
+                let key = Box::new(request.key.clone());
+                return Verdict::Refused(Error::ConditionFailed { request: request.index, key, item });
             }
             Reason::Invalid(message) => {
                 return Verdict::Refused(Error::invalid(request.path(), message));

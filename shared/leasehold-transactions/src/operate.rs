@@ -82,9 +82,9 @@ impl Transactions {
             return Err(Error::invalid("lock", detail));
         }
         let nobody = Record { state: outcome, ..Record::new(lock.value.holder, lock.value.nonce, 0, 0) };
-        match self.free(&nobody, &[key]).await? {
+        match self.free(&nobody, vec![key], None).await? {
             None => Ok(()),
-            Some(reason) => Err(Error::corrupt(format!("The item cannot be unlocked: {reason}"))),
+            Some((key, reason)) => Err(Error::damaged(&key, format!("The item cannot be unlocked: {reason}"))),
         }
     }
 }
@@ -98,6 +98,7 @@ pub(crate) fn status(record: Record) -> Status {
         reason: record.reason,
         finished: record.finished,
         stuck: record.stuck,
+        overwritten: record.overwritten,
         created_at: record.created_at,
         last_worked_at: record.last_worked_at,
     }

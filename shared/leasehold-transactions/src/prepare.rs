@@ -22,8 +22,6 @@ pub(crate) struct Prepared {
     pub(crate) key: ItemKey,
     pub(crate) request: TransactionRequest,
     pub(crate) digest: Vec<u8>,
-    /// Whether the call has a name, so that the same digest is always a repeat.
-    pub(crate) is_named: bool,
     /// The paths that an update changes, as written in it.
     pub(crate) changed: Vec<String>,
     pub(crate) projection: Option<Projection>,
@@ -91,7 +89,7 @@ pub(crate) async fn prepare(
             return Err(Error::invalid(field("UpdateExpression"), detail));
         }
         let digest = digest(&request, call_id);
-        prepared.push(Prepared { index, key, request, digest, is_named: call_id.is_some(), changed, projection });
+        prepared.push(Prepared { index, key, request, digest, changed, projection });
     }
     Ok(prepared)
 }

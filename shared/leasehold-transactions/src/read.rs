@@ -17,9 +17,11 @@ use crate::coordinator::Transactions;
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
 use crate::key::ItemKey;
-use crate::model::{Isolation, State};
+use crate::life::View;
+use crate::model::Isolation;
 use crate::prepare::{check_table, key_in};
 use crate::projection::Projection;
+use crate::record::Record;
 use crate::tables::{IndexKind, KeyAttribute, repeat};
 
 /// The maximum number of reads of an item whose holder changes between two reads.
@@ -197,7 +199,10 @@ impl Transactions {
     /// Returns the item as the isolation level shows it.
     async fn resolve(&self, item: Option<Item>, key: &ItemKey, isolation: Isolation) -> Result<Option<Item>, Error> {
         let mut item = item;
-        for look in 1..=MAX_LOOKS {
+        // The holder, where it was found committed before the item was read.
+        let mut committed: Option<Record> = None;
+        let mut looks = 0;
+        loop {
             let Some(found) = item else { return Ok(None) };
             let Some(lock) = ItemLock::of(&found) else { return Ok(Some(found)) };
             if lock.transient && lock.operation.only_locks() {
@@ -206,39 +211,40 @@ impl Transactions {
             if isolation == Isolation::Uncommitted {
                 return Ok(Some(attributes::strip(found)));
             }
-            match self.as_committed(found, &lock).await? {
-                Some(seen) => return Ok(seen),
-                // The holder ended between the reads.
-                None if look < MAX_LOOKS => pause(look).await,
-                None => return Err(Error::stray(&lock)),
+            let now = (!lock.is_absent()).then(|| attributes::strip(found.clone()));
+            if committed.take().is_some_and(|holder| holder.holds(&lock.value)) {
+                return Ok(now);
+            }
+            let before = attributes::before(&found, &lock);
+            // An item that is only locked is the same before and after.
+            let is_ours = !lock.value.nonce.is_empty();
+            if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
+                return Ok(now);
+            }
+            let holder = self.tables.record(&lock.value.holder).await?.filter(|record| record.holds(&lock.value));
+            match View::of(holder.as_ref().map(|holder| holder.state)) {
+                View::Before => match before {
+                    Before::Missing => return Ok(None),
+                    Before::Here(before) => return Ok(Some(before)),
+                    Before::InRow(row) => {
+                        if let Some(before) = self.tables.image(&lock.value.holder, &row).await? {
+                            return Ok(Some(before));
+                        }
+                    }
+                },
+                View::AsReadAfter => committed = holder,
+                View::Again => {}
+            }
+            if committed.is_none() {
+                // The holder ended between the reads, and its rows are gone.
+                looks += 1;
+                if looks == MAX_LOOKS {
+                    return Err(Error::stray(key, &lock));
+                }
+                pause(looks).await;
             }
             item = self.tables.read(std::slice::from_ref(key)).await?.pop().flatten();
         }
-        Ok(None)
-    }
-
-    /// Returns the state that the last committed transaction left of an item that `lock` holds. Returns `None` if the
-    /// rows of the holder are changing.
-    async fn as_committed(&self, item: Item, lock: &ItemLock) -> Result<Option<Option<Item>>, Error> {
-        let before = attributes::before(&item, lock);
-        let now = (!lock.is_absent()).then(|| attributes::strip(item));
-        // Both outcomes may be equal, as for an item that is only locked.
-        let is_ours = !lock.value.nonce.is_empty();
-        if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
-            return Ok(Some(now));
-        }
-        let record = self.tables.record(&lock.value.holder).await?;
-        let Some(record) = record.filter(|record| record.holds(&lock.value)) else {
-            return Ok(None);
-        };
-        Ok(match (record.state, before) {
-            (State::Committed, _) => Some(now),
-            (State::Pending | State::RolledBack, Before::Missing) => Some(None),
-            (State::Pending | State::RolledBack, Before::Here(before)) => Some(Some(before)),
-            (State::Pending | State::RolledBack, Before::InRow(row)) => {
-                self.tables.image(&record.id, &row).await?.map(Some)
-            }
-        })
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Record {
     /// The beginning of the first attempt, of which this one may be a retry: of two transactions the older one goes
     /// first.
     pub(crate) born_at: u64,
+    /// The number of attempts before this one.
+    pub(crate) attempts: u64,
     pub(crate) last_worked_at: u64,
     pub(crate) finished: bool,
     /// The time from which a sweeper examines it, in epoch milliseconds. None once it is finished.
@@ -62,6 +64,8 @@ pub(crate) struct Record {
     pub(crate) reason: Option<String>,
     /// The reason why an item of the decided transaction cannot be freed.
     pub(crate) stuck: Option<String>,
+    /// The items that a writer past the protocol deleted or replaced before the commit, which is of the others.
+    pub(crate) overwritten: Vec<ItemKey>,
     /// The digest of a one-call transaction, which tells a repeated call from another one.
     pub(crate) digest: Option<Vec<u8>>,
     /// The versions whose puts are not all applied.
@@ -84,11 +88,13 @@ impl Record {
             version: 0,
             created_at: now_ms,
             born_at: now_ms,
+            attempts: 0,
             last_worked_at: now_ms,
             finished: false,
             sweep_at: Some(sweep_at),
             reason: None,
             stuck: None,
+            overwritten: Vec::new(),
             digest: None,
             unapplied: BTreeSet::new(),
             batches: 0,
@@ -115,8 +121,10 @@ impl Record {
         optional(SWEEP_SHARD, self.sweep_at.map(|_| text(shard(&self.id))));
         optional(SWEEP_AT, self.sweep_at.map(number));
         optional("bornAt", (self.born_at != self.created_at).then(|| number(self.born_at)));
+        optional("attempts", (self.attempts > 0).then(|| number(self.attempts)));
         optional("reason", self.reason.as_deref().map(text));
         optional("stuck", self.stuck.as_deref().map(text));
+        optional("overwritten", (!self.overwritten.is_empty()).then(|| encode_keys(&self.overwritten)));
         optional("finished", self.finished.then_some(AttributeValue::Bool(true)));
         optional("tombstone", self.is_tombstone.then_some(AttributeValue::Bool(true)));
         optional("digest", self.digest.as_ref().map(|digest| AttributeValue::B(Blob::new(digest.clone()))));
@@ -124,6 +132,19 @@ impl Record {
         optional("unapplied", (!self.unapplied.is_empty()).then(|| versions(&self.unapplied)));
         item.extend(encode_entries(&self.entries));
         item
+    }
+
+    /// Decodes the row of a record.
+    ///
+    /// # Errors
+    /// `Corrupt` for an unreadable row.
+    pub(crate) fn read(row: &Item) -> Result<Self, Error> {
+        Self::decode(row).ok_or_else(|| unreadable(row))
+    }
+
+    /// Returns what changes with each sign of life.
+    pub(crate) fn life(&self) -> Life {
+        Life { nonce: self.nonce.clone(), version: self.version, last_worked_at: self.last_worked_at }
     }
 
     pub(crate) fn decode(item: &Item) -> Option<Self> {
@@ -136,11 +157,13 @@ impl Record {
             version: read_number(item, "version")?,
             created_at,
             born_at: read_number(item, "bornAt").unwrap_or(created_at),
+            attempts: read_number(item, "attempts").unwrap_or_default(),
             last_worked_at: read_number(item, "lastWorkedAt")?,
             finished: item.contains_key("finished"),
             sweep_at: read_number(item, SWEEP_AT),
             reason: read_text(item, "reason"),
             stuck: read_text(item, "stuck"),
+            overwritten: decode_keys(item.get("overwritten")),
             digest: item.get("digest").and_then(|digest| Some(digest.as_b().ok()?.as_ref().to_vec())),
             unapplied: unapplied.into_iter().flatten().filter_map(|version| version.parse().ok()).collect(),
             batches: read_number(item, "batches").unwrap_or_default(),
@@ -159,6 +182,14 @@ impl Record {
     pub(crate) fn holds(&self, lock: &LockValue) -> bool {
         lock.holder == self.id && lock.nonce == self.nonce
     }
+}
+
+/// The signs of life of an open transaction. Two looks that see the same ones have seen an unchanged record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Life {
+    nonce: String,
+    version: u64,
+    last_worked_at: u64,
 }
 
 /// The part of a request that is needed after it was carried out.
@@ -193,7 +224,7 @@ impl Transaction {
         let Some(row) = rows.iter().find(is_record) else {
             return Ok(None);
         };
-        let record = Record::decode(row).ok_or_else(|| unreadable(row))?;
+        let record = Record::read(row)?;
         let prefix = batch_prefix(&record.nonce);
         let is_batch = |row: &&Item| read_text(row, ROW).is_some_and(|name| name.starts_with(&prefix));
         let mut entries = record.entries.clone();
@@ -209,6 +240,11 @@ impl Transaction {
     /// The entries for one item.
     pub(crate) fn entries_of<'a>(&'a self, key: &'a ItemKey) -> impl DoubleEndedIterator<Item = &'a RecordEntry> {
         self.entries.iter().filter(move |entry| entry.key == *key)
+    }
+
+    /// The number of requests that are more than reads. Each one is counted once, however often its call was repeated.
+    pub(crate) fn writes(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.operation != Operation::Get).count()
     }
 
     /// The keys of all items, each once.
@@ -287,7 +323,7 @@ pub(crate) fn shard_name(number: u8) -> String {
     format!("shard-{number}")
 }
 
-pub(crate) fn unreadable(row: &Item) -> Error {
+fn unreadable(row: &Item) -> Error {
     let id = read_text(row, TRANSACTION_ID).unwrap_or_default();
     Error::corrupt(format!("A row of the transaction {id} is unreadable."))
 }
@@ -344,6 +380,20 @@ fn decode_entries(item: &Item) -> Option<Vec<RecordEntry>> {
         })
     };
     requests.as_l().ok()?.iter().map(entry).collect()
+}
+
+/// Encodes the names of items: for each its table and its key.
+pub(crate) fn encode_keys(keys: &[ItemKey]) -> AttributeValue {
+    let key = |key: &ItemKey| AttributeValue::L(vec![text(key.table()), AttributeValue::M(key.attributes().clone())]);
+    AttributeValue::L(keys.iter().map(key).collect())
+}
+
+fn decode_keys(value: Option<&AttributeValue>) -> Vec<ItemKey> {
+    let key = |value: &AttributeValue| match value.as_l().ok()?.as_slice() {
+        [AttributeValue::S(table), AttributeValue::M(key)] => Some(ItemKey::new(table, key.clone())),
+        _ => None,
+    };
+    value.and_then(|value| value.as_l().ok()).into_iter().flatten().filter_map(key).collect()
 }
 
 /// The digest of all requests of a call.

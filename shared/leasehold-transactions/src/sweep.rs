@@ -1,14 +1,19 @@
 //! The sweeper: finishes the transactions that coordinators left unfinished. TTL removes the finished ones.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use leasehold_dynamodb::jitter;
+use tokio::time::Instant;
 
 use crate::coordinator::Transactions;
 use crate::error::Error;
+use crate::life::Looks;
 use crate::model::{PublicId, State, Swept};
-use crate::record::{EXPIRE_AT, Record, SWEEP_SHARDS, batch_key, shard_name};
+use crate::record::{EXPIRE_AT, Life, Record, SWEEP_SHARDS, batch_key, shard_name};
+use crate::settle::Wanted;
 use crate::write::Write;
 
 /// The maximum number of transactions that a sweep works on concurrently.
@@ -18,25 +23,61 @@ const PARALLEL: usize = 8;
 enum Outcome {
     RolledBack,
     Completed,
-    /// A coordinator works on it.
+    /// It is over, or another sweeper was faster.
     Spared,
+    /// It is open, and this process has not yet seen it unchanged for long enough.
+    Watched,
     /// DynamoDB refuses to free one of its items.
     Stuck,
     Failed,
 }
 
+/// The open transactions that this process has seen in its sweeps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watched(Arc<Mutex<HashMap<PublicId, Sighting>>>);
+
+#[derive(Debug)]
+struct Sighting {
+    looks: Looks<Life, Instant>,
+    /// The time of the last look.
+    last: Instant,
+}
+
+impl Watched {
+    /// Returns the time for which this process has seen the record unchanged, by its own monotonic clock.
+    fn unchanged_for(&self, record: &Record) -> Duration {
+        let now = Instant::now();
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sighting = seen
+            .entry(record.id.clone())
+            .or_insert_with(|| Sighting { looks: Looks::first(record.life(), now), last: now });
+        sighting.last = now;
+        now - sighting.looks.unchanged_since(record.life(), now)
+    }
+
+    /// Forgets the transactions that no sweep has seen for this time: they are over.
+    fn forget_unseen(&self, time: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, sighting| sighting.last.elapsed() < time);
+    }
+}
+
 impl Transactions {
-    /// Examines up to `limit` transactions that are due: rolls back pending ones without recent work, and completes
-    /// decided ones. Several sweepers may run at the same time.
+    /// The time between the two looks after which a sweeper takes a transaction for idle.
+    pub fn idle_time(&self) -> Duration {
+        Duration::from_millis(self.policy.idle_ms)
+    }
+
+    /// Examines up to `limit` transactions that are due: rolls back pending ones that this process has seen unchanged
+    /// for the idle time, and completes decided ones. Several sweepers may run at the same time.
     ///
-    /// Clocks, which may differ, decide whether a transaction is idle: the rollback of a pending transaction is always
-    /// safe.
+    /// The wall clock only chooses which ones are looked at. A pending one therefore ends after two looks at least.
     ///
     /// # Errors
     /// `Throttled`, `Unavailable`, where not even the index could be read. The failure of one transaction does not stop
     /// the sweep of the others.
     pub async fn sweep(&self, limit: usize) -> Result<Swept, Error> {
         let mut swept = Swept::default();
+        self.watched.forget_unseen(Duration::from_millis(self.policy.idle_ms.saturating_mul(4)));
         let first = random_shard();
         for turn in 0..SWEEP_SHARDS {
             let shard = (first + turn) % SWEEP_SHARDS;
@@ -66,15 +107,22 @@ impl Transactions {
     pub async fn sweep_named(&self, id: &PublicId) -> Result<Swept, Error> {
         let mut swept = Swept { examined: 1, ..Swept::default() };
         let reason = "an operator asked for it.".to_owned();
-        let settled = self.settle(id, State::RolledBack, Some(reason)).await?;
-        let outcome = match (settled.unfinished, settled.record.state) {
-            (Some(Error::Corrupt(_)), _) => Outcome::Stuck,
-            (Some(error), _) => return Err(error),
-            (None, State::RolledBack) => Outcome::RolledBack,
-            (None, _) => Outcome::Completed,
+        let outcome = match self.end(id, &Wanted::rollback(reason)).await {
+            Err(Error::Corrupt { .. }) => Outcome::Stuck,
+            outcome => outcome?,
         };
         swept.count(&outcome);
         Ok(swept)
+    }
+
+    /// Decides a transaction, if it is not decided, and frees all its items.
+    async fn end(&self, id: &PublicId, wanted: &Wanted) -> Result<Outcome, Error> {
+        let decided = self.decided(id, None, wanted).await?;
+        let record = &decided.transaction.record;
+        if !record.finished {
+            self.complete(&decided).await?;
+        }
+        Ok(if record.state == State::RolledBack { Outcome::RolledBack } else { Outcome::Completed })
     }
 
     async fn sweep_one(&self, id: PublicId) -> Outcome {
@@ -83,10 +131,10 @@ impl Transactions {
             Err(error) => {
                 tracing::warn!(transaction = %id, error = error.for_log(), "could not be swept");
                 // Moves it behind the others, since every sweep would otherwise examine it first and no other.
-                if let Err(error) = self.put_off(&id).await {
+                if let Err(error) = self.put_off(&id, Duration::ZERO).await {
                     tracing::warn!(transaction = %id, error = error.for_log(), "could not be put off");
                 }
-                if matches!(error, Error::Corrupt(_)) { Outcome::Stuck } else { Outcome::Failed }
+                if matches!(error, Error::Corrupt { .. }) { Outcome::Stuck } else { Outcome::Failed }
             }
         }
     }
@@ -98,27 +146,21 @@ impl Transactions {
             // The index lags a little behind.
             return Ok(Outcome::Spared);
         };
+        let wanted = Wanted::rollback("nobody worked on it for too long.".to_owned());
         if record.state != State::Pending {
-            return match self.settle(id, record.state, None).await?.unfinished {
-                Some(error) => Err(error),
-                None => Ok(Outcome::Completed),
-            };
+            return self.end(id, &wanted).await.map(|_| Outcome::Completed);
         }
-        if record.last_worked_at + self.policy.idle_ms > now {
-            self.put_off(id).await?;
-            return Ok(Outcome::Spared);
+        let unchanged = self.watched.unchanged_for(&record);
+        if unchanged < self.idle_time() {
+            self.put_off(id, unchanged).await?;
+            return Ok(Outcome::Watched);
         }
-        let reason = "nobody worked on it for too long.".to_owned();
-        let settled = self.settle(id, State::RolledBack, Some(reason)).await?;
-        match settled.unfinished {
-            Some(error) => Err(error),
-            None if settled.record.state == State::RolledBack => Ok(Outcome::RolledBack),
-            None => Ok(Outcome::Completed),
-        }
+        self.end(id, &wanted).await
     }
 
-    /// Postpones the next look at a transaction by one idle time, and keeps its rows from expiring until then.
-    async fn put_off(&self, id: &PublicId) -> Result<(), Error> {
+    /// Postpones the next look at a transaction by the rest of an idle time, and keeps its rows from expiring until
+    /// then.
+    async fn put_off(&self, id: &PublicId, unchanged: Duration) -> Result<(), Error> {
         let Some(transaction) = self.tables.load(id).await?.filter(|found| !found.record.finished) else {
             return Ok(());
         };
@@ -126,7 +168,10 @@ impl Transactions {
         if self.clock.now_ms() > record.created_at + self.row_life_ms() / 4 {
             self.prolong(record, transaction.entries.iter().map(|entry| entry.version)).await?;
         }
-        let next = self.clock.now_ms() + self.policy.idle_ms;
+        let unchanged = u64::try_from(unchanged.as_millis()).unwrap_or(u64::MAX);
+        let next = self.clock.now_ms() + self.policy.idle_ms.saturating_sub(unchanged);
+        // A sweeper whose clock is ahead does not hide the transaction from the others.
+        let next = next.min(record.sweep_at.map_or(next, |at| at + self.policy.idle_ms));
         let write =
             Write::update(&self.record_item(id), "SET sweepAt = :next").when("sweepAt < :next").number(":next", next);
         self.tables.write(write).await.map(drop)
@@ -158,6 +203,7 @@ impl Swept {
             Outcome::Completed => &mut self.completed,
             Outcome::Stuck => &mut self.stuck,
             Outcome::Failed => &mut self.failed,
+            Outcome::Watched => &mut self.watched,
             Outcome::Spared => return,
         };
         *counter += 1;

@@ -212,7 +212,7 @@ impl Tables {
             return Ok(None);
         }
         let row = self.read_one(&ItemKey::new(&self.own, record::record_key(id))).await?;
-        row.map(|row| Record::decode(&row).ok_or_else(|| record::unreadable(&row))).transpose()
+        row.as_ref().map(Record::read).transpose()
     }
 
     /// Reads the rows of a transaction with names in this range, strongly consistent.

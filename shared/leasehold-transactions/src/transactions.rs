@@ -8,11 +8,14 @@ use crate::coordinator::{Policy, Transactions, rolled_back};
 use crate::effort::Effort;
 use crate::error::Error;
 use crate::key::ItemKey;
-use crate::model::{Answer, Operation, PublicId, ReturnValues, State, Status, TransactionId, TransactionRequest};
+use crate::model::{
+    Answer, Expected, Operation, PublicId, ReturnValues, State, Status, TransactionId, TransactionRequest,
+};
 use crate::operate::status;
 use crate::prepare::{Prepared, prepare};
 use crate::record::{Record, digest_of_all, participants};
-use crate::settle::Settled;
+use crate::settle::{Settled, Wanted};
+use crate::sweep::Watched;
 use crate::tables::Tables;
 use crate::write::Write;
 
@@ -26,7 +29,7 @@ impl Transactions {
         let table = table.into();
         let mut protected = protected;
         protected.push(table.clone());
-        Self { tables: Tables::new(client, table), policy, clock, protected }
+        Self { tables: Tables::new(client, table), policy, clock, protected, watched: Watched::default() }
     }
 
     /// Opens a transaction. A call that names the id may be repeated; without one, the id is generated. `retry_of`
@@ -76,11 +79,15 @@ impl Transactions {
         match enlisted.await {
             Ok(answers) => Ok((id, answers)),
             Err(error) => {
-                if !is_named {
-                    // The caller does not know the id, and cannot go on with the transaction.
-                    let _ = self.abandon(&record).await;
+                if is_named {
+                    return Err(error);
                 }
-                Err(error)
+                // The caller does not know the id, and cannot go on with the transaction.
+                match self.abandon(&record).await {
+                    Some(_) if error.is_passing() => Err(Error::RolledBack { reason: error.to_string() }),
+                    None if error.is_passing() => Err(Error::Unknown { id, source: Box::new(error) }),
+                    _ => Err(error),
+                }
             }
         }
     }
@@ -90,8 +97,12 @@ impl Transactions {
         let record = self.new_record(id);
         let Some(before) = retry_of else { return Ok(record) };
         let before = self.tables.record(&before.public()).await?;
-        let born_at = before.map_or(record.born_at, |before| before.born_at.min(record.born_at));
-        Ok(Record { born_at, ..record })
+        Ok(match before {
+            Some(before) => {
+                Record { born_at: before.born_at.min(record.born_at), attempts: before.attempts + 1, ..record }
+            }
+            None => record,
+        })
     }
 
     /// Rolls back a transaction that no caller will continue, begun or not. Returns the outcome; if it is not certain,
@@ -100,9 +111,7 @@ impl Transactions {
         let reason = "the call that began it failed.".to_owned();
         let ended = match self.leave_rolled_back(record, reason.clone()).await {
             Ok(None) => Ok(State::RolledBack),
-            Ok(Some(_)) => {
-                self.settle(&record.id, State::RolledBack, Some(reason)).await.map(|settled| settled.record.state)
-            }
+            Ok(Some(_)) => self.settle(&record.id, Wanted::rollback(reason)).await.map(|settled| settled.record.state),
             Err(error) => Err(error),
         };
         match ended {
@@ -115,9 +124,9 @@ impl Transactions {
         }
     }
 
-    /// Adds requests: locks their items and changes them provisionally. A request that the transaction already has is
-    /// answered and not carried out again, so the call may be repeated. `call_id` tells a repeat of this call from
-    /// another call with an equal request. A call without requests keeps the transaction from being judged idle.
+    /// Adds requests: locks their items and changes them provisionally. A call with a `call_id` may be repeated: a
+    /// request that the transaction has from a call of this name is answered and not carried out again. A call without
+    /// a name is a new one. A call without requests keeps the transaction from being judged idle.
     ///
     /// # Errors
     /// `NotFound`, `RolledBack`, `Committed`, `InvalidRequest`, `ConditionFailed`, `TooLarge`, `Contended`,
@@ -129,7 +138,8 @@ impl Transactions {
         call_id: Option<&str>,
     ) -> Result<Vec<Answer>, Error> {
         let id = &id.public();
-        let prepared = prepare(&self.tables, &self.protected, requests, call_id).await?;
+        let call_id = call_id.map_or_else(leasehold_dynamodb::fresh_uuid, str::to_owned);
+        let prepared = prepare(&self.tables, &self.protected, requests, Some(&call_id)).await?;
         let mut result = self.add_prepared(id, &prepared).await;
         if self.is_begun_late(id, &result).await? {
             result = self.add_prepared(id, &prepared).await;
@@ -160,9 +170,20 @@ impl Transactions {
     /// # Errors
     /// `NotFound`, `RolledBack`; those of [`Self::add`] where requests were added and not yet applied.
     pub async fn commit(&self, id: &TransactionId) -> Result<(), Error> {
-        let id = &id.public();
-        let settled = self.settle_begun(id, State::Committed).await?;
-        if settled.record.state == State::Committed { Ok(()) } else { Err(rolled_back(&settled.record)) }
+        self.commit_expected(id, Expected::default()).await.map(drop)
+    }
+
+    /// Commits, unless the transaction is another one than the caller knows: then it stays open. Returns the items that
+    /// a writer past the protocol deleted or replaced, which are not part of the commit.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for another transaction than was expected; those of [`Self::commit`].
+    pub async fn commit_expected(&self, id: &TransactionId, expected: Expected) -> Result<Vec<ItemKey>, Error> {
+        let settled = self.settle_begun(&id.public(), Wanted::commit(expected)).await?;
+        match settled.record.state {
+            State::Committed => Ok(settled.record.overwritten),
+            _ => Err(rolled_back(&settled.record)),
+        }
     }
 
     /// Undoes all changes of a transaction. May be repeated.
@@ -171,19 +192,19 @@ impl Transactions {
     /// `NotFound`, `Committed`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn rollback(&self, id: &TransactionId) -> Result<(), Error> {
         let id = &id.public();
-        let settled = self.settle_begun(id, State::RolledBack).await?;
+        let settled = self.settle_begun(id, Wanted::rollback(None)).await?;
         match settled.unfinished {
             _ if settled.record.state == State::Committed => Err(Error::Committed),
             // A change cannot be undone, which no caller expects of a rollback.
-            Some(error @ Error::Corrupt(_)) => Err(error),
+            Some(error @ Error::Corrupt { .. }) => Err(error),
             _ => Ok(()),
         }
     }
 
-    async fn settle_begun(&self, id: &PublicId, outcome: State) -> Result<Settled, Error> {
-        let mut result = self.settle(id, outcome, None).await;
+    async fn settle_begun(&self, id: &PublicId, wanted: Wanted) -> Result<Settled, Error> {
+        let mut result = self.settle(id, wanted.clone()).await;
         if self.is_begun_late(id, &result).await? {
-            result = self.settle(id, outcome, None).await;
+            result = self.settle(id, wanted).await;
         }
         result
     }
@@ -195,11 +216,12 @@ impl Transactions {
     }
 
     /// Begins, adds and commits in one call. This is one write, where the requests fit into TransactWriteItems, ask for
-    /// no answers and conflict with no transaction. A call that names the id may be repeated. Without an id, the short
-    /// path leaves no record.
+    /// no answers and conflict with no transaction. A call that names the id may be repeated. One without an id is
+    /// rolled back where its outcome is not known at once, so that no late copy of it is carried out.
     ///
     /// # Errors
-    /// Those of [`Self::add`] and [`Self::commit`].
+    /// Those of [`Self::add`] and [`Self::commit`]. `Unknown`, with the id, where no id was named and the outcome is
+    /// not certain.
     pub async fn run(
         &self,
         id: Option<TransactionId>,
@@ -221,7 +243,11 @@ impl Transactions {
         // Before the final error, a record must stop an earlier attempt without an answer that may still come late.
         match self.abandon(&record).await {
             Some(State::Committed) => Ok((id, self.answer_repeat(&record, &prepared).await?)),
+            Some(_) if error.is_passing() && !reads_only(&prepared) => {
+                Err(Error::RolledBack { reason: error.to_string() })
+            }
             Some(_) => Err(error),
+            None if !is_named => Err(Error::Unknown { id, source: Box::new(error) }),
             None if error.is_passing() => Err(error),
             None => Err(Error::Unavailable("the outcome is not certain".into())),
         }
@@ -271,21 +297,25 @@ impl Transactions {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
+        let mut lost = None;
         for look in 1..=MAX_LOOKS {
             let items = self.tables.read(keys).await?;
             let held = |item: Option<Item>| {
                 let lock = item.as_ref().and_then(ItemLock::of).filter(|lock| record.holds(&lock.value));
                 Some((item?, lock?))
             };
-            if let Some(items) = items.into_iter().map(held).collect() {
-                return Ok(items);
+            let items: Vec<_> = items.into_iter().map(held).collect();
+            lost = items.iter().position(Option::is_none);
+            if lost.is_none() {
+                return Ok(items.into_iter().flatten().collect());
             }
             // Another coordinator rolled the transaction back and freed the item, or the read saw a part of the lock's
             // write.
             self.open(&record.id).await?;
             pause(look).await;
         }
-        Err(Error::corrupt("An item that the transaction has locked was changed by another writer."))
+        let detail = "An item that the transaction has locked was changed by another writer.";
+        Err(lost.map_or_else(|| Error::corrupt(detail), |lost| Error::damaged(&keys[lost], detail)))
     }
 
     async fn image_of(&self, record: &Record, row: &str) -> Result<Item, Error> {
@@ -295,6 +325,11 @@ impl Transactions {
         self.open(&record.id).await?;
         Err(Error::corrupt(format!("An image of the transaction {} is missing.", record.id)))
     }
+}
+
+/// Whether the requests change nothing.
+pub(crate) fn reads_only(prepared: &[Prepared]) -> bool {
+    prepared.iter().all(|request| request.operation() == Operation::Get)
 }
 
 impl Prepared {

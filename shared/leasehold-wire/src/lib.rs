@@ -18,7 +18,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use problem::{LostReason, Problem, ProblemType, RefusedLock};
+pub use problem::{LostReason, Problem, ProblemType, RefusedItem, RefusedLock};
 
 /// A lease id on its way. Its debug output hides the text.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -17,9 +17,10 @@ use crate::semaphore::{
     EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use crate::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
-    SweepRequest, SweepResponse, Transaction, UnlockRequest, UnlockResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, UnlockRequest,
+    UnlockResponse,
 };
 use crate::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest,
@@ -638,7 +639,7 @@ operations! {
         ],
     }
 
-    /// Adds requests to a transaction. Without requests, keeps the transaction alive. May be repeated.
+    /// Adds requests to a transaction. Without requests, keeps it alive. May be repeated with its `callId`.
     ADD: Post(AddRequest) -> AddResponse {
         name: "add",
         id: "add",
@@ -670,7 +671,7 @@ operations! {
     }
 
     /// Commits all changes of a transaction. May be repeated.
-    COMMIT: Post(EndRequest) -> EndResponse {
+    COMMIT: Post(CommitRequest) -> CommitResponse {
         name: "commit",
         id: "commit",
         path: "/v1/transactions/commit",

@@ -55,6 +55,16 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub public_id: Option<Box<str>>,
+    /// `contended`, `condition-failed`, `corrupt-record`: the item that the other transaction holds, whose condition
+    /// does not hold, or that is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<RefusedItem>))]
+    pub refused_item: Option<Box<RefusedItem>>,
+    /// `unavailable`, `throttled`, where a transaction of one call named no id: its id, by which the outcome can be
+    /// read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub transaction_id: Option<Box<str>>,
     /// Whether the same request may succeed later, with the same lease id or transaction id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
@@ -78,6 +88,8 @@ impl Problem {
             request: None,
             item: None,
             public_id: None,
+            refused_item: None,
+            transaction_id: None,
             retryable: problem_type.is_retryable(),
         }
     }
@@ -95,6 +107,20 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
+
+/// The item of a refusal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedItem {
+    /// The table's name.
+    pub table_name: String,
+    /// The item's key.
+    pub key: Item,
+    /// `contended`: the age of the transaction that holds the item, in milliseconds, for people to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder_age_ms: Option<u64>,
+}
 
 /// One of several refused locks: its public view, without the payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -273,7 +273,7 @@ pub struct BeginRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BeginResponse {
-    /// The secret id: the caller's own, or a generated one. A one-shot with a generated id may leave no record.
+    /// The secret id: the caller's own, or a generated one.
     pub transaction_id: String,
     /// `pending`, or `committed` after a `commit`.
     pub state: TransactionState,
@@ -289,12 +289,11 @@ pub struct BeginResponse {
 pub struct AddRequest {
     /// The secret id of the transaction.
     pub transaction_id: String,
-    /// The requests to add: at most 1000. A request that the transaction already has is answered, and not carried out
-    /// again, so the call can be repeated. Without requests, the call keeps the transaction alive.
+    /// The requests to add: at most 1000. Without requests, the call keeps the transaction alive.
     #[serde(default)]
     pub requests: Vec<Entry>,
-    /// A name for this call, such as a counter. A repeat of the call has the same name. With it, an equal request of
-    /// another call is carried out as well; without it, an equal request is taken for a repeat.
+    /// A name for this call, such as a counter. A repeat of the call has the same name: what the transaction has from
+    /// the call is answered, and not carried out again. A call without a name is a new one each time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
 }
@@ -320,6 +319,49 @@ pub struct Answer {
     pub item: Option<Item>,
 }
 
+/// The transaction to commit, and what the caller knows about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CommitRequest {
+    /// The secret id of the transaction.
+    pub transaction_id: String,
+    /// The number of distinct items of the transaction, those of `Get` included. An open transaction with another
+    /// number is not committed: an `add` that was not answered is missing, or was carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_items: Option<u64>,
+    /// The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
+    /// with fewer is not committed. Other callers may have made more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_writes: Option<u64>,
+}
+
+/// The transaction is committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CommitResponse {
+    /// The secret id of the transaction.
+    pub transaction_id: String,
+    /// `committed`.
+    pub state: TransactionState,
+    /// The items that a writer past the protocol deleted or replaced while the transaction held them. The commit is of
+    /// the other items.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overwritten: Vec<ItemName>,
+}
+
+/// The name of an item.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ItemName {
+    /// The table's name.
+    pub table_name: String,
+    /// The item's key.
+    pub key: Item,
+}
+
 /// The transaction to end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -329,14 +371,14 @@ pub struct EndRequest {
     pub transaction_id: String,
 }
 
-/// The transaction has ended.
+/// The transaction is rolled back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndResponse {
     /// The secret id of the transaction.
     pub transaction_id: String,
-    /// `committed` or `rolled-back`, as the request asked.
+    /// `rolled-back`.
     pub state: TransactionState,
 }
 
@@ -387,6 +429,9 @@ pub struct Transaction {
     /// The reason why DynamoDB refuses to free an item of the decided transaction, for an operator to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
+    /// The items that a writer past the protocol deleted or replaced before the commit, which is of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overwritten: Vec<ItemName>,
     /// The time of the beginning, in epoch milliseconds.
     pub created_at_ms: u64,
     /// The time of the last work on the transaction, in epoch milliseconds.
@@ -559,6 +604,9 @@ pub struct SweepResponse {
     pub completed: u64,
     /// The number of decided transactions of which DynamoDB refuses to free an item: an operator must look at them.
     pub stuck: u64,
+    /// The number of open transactions that this process has not yet seen unchanged for long enough.
+    #[serde(default)]
+    pub watched: u64,
     /// The number of transactions that failed this time; the service's log says why.
     pub failed: u64,
     /// Whether more transactions are due.

@@ -14,6 +14,7 @@
 //! bounds   the bounds of an exploration
 //! symmetry the states that count as one
 //! permits  the same for semaphores
+//! deals    the same for transactions
 //! ```
 //!
 //! A [`Clause`] is dropped around the life cycle, never in it. Without any one of the clauses the checker finds a trace
@@ -24,6 +25,7 @@
 mod bounds;
 mod caller;
 mod clause;
+pub mod deals;
 pub mod permits;
 mod symmetry;
 mod world;

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol, failures, permits};
+use leasehold_model::{Bounds, Protocol, deals, failures, permits};
 use stateright::report::WriteReporter;
 use stateright::{Checker, CheckerBuilder, Model};
 
@@ -23,7 +23,14 @@ fn main() -> ExitCode {
         let must_see = protocol.must_see();
         keeps_its_promises(protocol.explored(), &must_see)
     });
-    let kept: Vec<_> = locks.chain(semaphores).collect();
+    let deals = deals::Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let deals = deals.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = deals::Protocol { bounds, without: None };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let kept: Vec<_> = locks.chain(semaphores).chain(deals).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -14,8 +14,8 @@ use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{LockTable, TableSchema};
 use leasehold_transactions::{
-    Action, Error, Isolation, Item, Policy, ReadRequest, ReturnValues, TransactionId, TransactionRequest, Transactions,
-    ensure_table,
+    Action, Error, Isolation, Item, Policy, ReadRequest, ReturnValues, Swept, TransactionId, TransactionRequest,
+    Transactions, ensure_table,
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
@@ -169,8 +169,16 @@ impl Bank {
         let damage = damage.expression_attribute_values(":row", AttributeValue::S("2#none".into()));
         damage.send().await.expect("no faults here");
         let told = transactions.rollback(&transaction).await;
-        assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
         transaction
+    }
+
+    /// Sweeps twice with one coordinator, so that it sees for long enough that nobody works on a transaction. Returns
+    /// the second sweep.
+    pub async fn sweep_idle(&self, sweeper: &Transactions) -> Swept {
+        sweeper.sweep(10_000).await.expect("swept");
+        tokio::time::sleep(sweeper.idle_time() + Duration::from_secs(1)).await;
+        sweeper.sweep(10_000).await.expect("swept")
     }
 
     /// Panics unless every account is free of attributes of transactions, and every transaction is finished, out of the

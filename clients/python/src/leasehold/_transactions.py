@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -171,6 +172,7 @@ class BaseTransaction:
         self._begun = begun
         self._keep_alive = keep_alive
         self._retry_of: str | None = None
+        self._calls = _Calls(core.world.new_id()[:8])
         self._last_worked = core.world.now()
         self._kept = False
         self._process = os.getpid()
@@ -228,7 +230,16 @@ class BaseTransaction:
         return (await self._add([{operation: {"TableName": table, **given}}]))[0]
 
     async def _add(self, requests: Iterable[Request]) -> list[Item | None]:
-        return _answers(await self._call("add", {"requests": _entries(requests)}, _list))
+        entries = _entries(requests)
+        if not entries:
+            return _answers(await self._call("add", {"requests": entries}, _list))
+        name = self._calls.begin(entries)
+        try:
+            answers = await self._call("add", {"requests": entries, "callId": name}, _list)
+        except LeaseholdError as error:
+            self._calls.fail(entries, name, error)
+            raise
+        return _answers(answers)
 
     async def _open(self) -> None:
         """Begins, and leaves nothing open if the caller is cancelled meanwhile."""
@@ -246,7 +257,12 @@ class BaseTransaction:
         self._begun = True
 
     async def _commit(self) -> None:
-        await self._call("commit", {}, _state)
+        for item in await self._call("commit", {"expectedWrites": self._calls.writes}, _overwritten):
+            _log.warning(
+                "an item of %s was deleted or replaced past the transaction %s, and is not part of its commit",
+                item["tableName"],
+                self._id,
+            )
 
     async def _rollback(self) -> None:
         await self._post("rollback", {}, _state)
@@ -337,6 +353,44 @@ class BaseTransaction:
 
     async def _post(self, action: str, members: Mapping[str, Any], read: Callable[[Any], T]) -> T:
         return await _call(self._core, self._id, action, members, read)
+
+
+class _Calls:
+    """The names of a transaction's calls, and what the service should have of them. Safe for several threads."""
+
+    def __init__(self, handle: str) -> None:
+        self._handle = handle
+        self._number = 0
+        self._lock = threading.Lock()
+        self._unsettled: list[tuple[list[dict[str, Any]], str, bool]] = []
+        self.writes = 0
+        """The number of requests other than `Get` that were made, and not refused."""
+
+    def begin(self, entries: list[dict[str, Any]]) -> str:
+        """Names a call. The repeat of one that was not carried out as a whole has the name of that one."""
+        with self._lock:
+            for call in self._unsettled:
+                requests, name, is_counted = call
+                if requests == entries:
+                    self._unsettled.remove(call)
+                    self._count(entries, 0 if is_counted else 1)
+                    return name
+            self._count(entries, 1)
+            self._number += 1
+            return f"{self._handle}-{self._number}"
+
+    def fail(self, entries: list[dict[str, Any]], name: str, error: LeaseholdError) -> None:
+        """Keeps the name of a call that may be repeated. Its requests stay counted where nobody knows whether
+        they were carried out: a commit is refused then if they were not."""
+        is_unknown = isinstance(error, Unavailable)
+        with self._lock:
+            if not is_unknown:
+                self._count(entries, -1)
+            if is_unknown or isinstance(error, TransactionContended):
+                self._unsettled.append((entries, name, is_unknown))
+
+    def _count(self, entries: list[dict[str, Any]], sign: int) -> None:
+        self.writes += sign * sum("Get" not in entry for entry in entries)
 
 
 async def _call(
@@ -519,6 +573,11 @@ def _page(answer: Any) -> ItemsPage:
 def _list(answer: Any) -> list[Mapping[str, Any]]:
     answers: list[Mapping[str, Any]] = answer["answers"]
     return answers
+
+
+def _overwritten(answer: Any) -> list[Mapping[str, Any]]:
+    items: list[Mapping[str, Any]] = answer.get("overwritten", [])
+    return items
 
 
 def _state(answer: Any) -> TransactionState:

@@ -115,6 +115,16 @@ class CapacityResponse(TypedDict):
     capacity: int
 
 
+class CommitRequest(TypedDict):
+    """
+    The transaction to commit, and what the caller knows about it.
+    """
+
+    expectedItems: NotRequired[int | None]
+    expectedWrites: NotRequired[int | None]
+    transactionId: str
+
+
 class EndRequest(TypedDict):
     """
     The transaction to end.
@@ -269,6 +279,7 @@ class SweepResponse(TypedDict):
     more: bool
     rolledBack: int
     stuck: int
+    watched: NotRequired[int]
 
 
 class Ticket(TypedDict):
@@ -442,7 +453,7 @@ class AcquireResponse(TypedDict):
 
 class EndResponse(TypedDict):
     """
-    The transaction has ended.
+    The transaction is rolled back.
     """
 
     state: TransactionState
@@ -657,6 +668,16 @@ class BeginResponse(TypedDict):
     transactionId: str
 
 
+class CommitResponse(TypedDict):
+    """
+    The transaction is committed.
+    """
+
+    overwritten: NotRequired[list[ItemName]]
+    state: TransactionState
+    transactionId: str
+
+
 class ConditionCheck(TypedDict):
     """
     Locks the item and checks a condition.
@@ -763,6 +784,15 @@ class GetItemsResponse(TypedDict):
 Item: TypeAlias = dict[str, AttributeValue]
 
 
+class ItemName(TypedDict):
+    """
+    The name of an item.
+    """
+
+    key: Item
+    tableName: str
+
+
 class ItemRequest(TypedDict):
     """
     An item to read.
@@ -837,11 +867,13 @@ class Problem(TypedDict):
     publicId: NotRequired[str | None]
     reason: NotRequired[LostReason | None]
     recordVersionNumber: NotRequired[str | None]
+    refusedItem: NotRequired[RefusedItem | None]
     request: NotRequired[int | None]
     retryable: NotRequired[bool]
     sequence: NotRequired[int | None]
     status: int
     title: str
+    transactionId: NotRequired[str | None]
     type: ProblemType
 
 
@@ -859,6 +891,16 @@ class Put(TypedDict):
     TableName: str
 
 
+class RefusedItem(TypedDict):
+    """
+    The item of a refusal.
+    """
+
+    holderAgeMs: NotRequired[int | None]
+    key: Item
+    tableName: str
+
+
 class Transaction(TypedDict):
     """
     The state of a transaction, as the service knows it.
@@ -867,6 +909,7 @@ class Transaction(TypedDict):
     createdAtMs: int
     finished: bool
     lastWorkedAtMs: int
+    overwritten: NotRequired[list[ItemName]]
     publicId: str
     reason: NotRequired[str | None]
     requests: list[Participant]

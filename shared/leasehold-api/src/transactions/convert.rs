@@ -1,11 +1,11 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues, State,
-    Status, Swept, TransactionId, TransactionPage, TransactionRequest,
+    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues,
+    State, Status, Swept, TransactionId, TransactionPage, TransactionRequest,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
-use leasehold_wire::{Problem, ProblemType};
+use leasehold_wire::{Problem, ProblemType, RefusedItem};
 
 use super::{dynamodb_json, limits};
 
@@ -184,6 +184,7 @@ pub(super) fn status(status: Status, id: Option<&TransactionId>) -> wire::Transa
         finished: status.finished,
         reason: status.reason,
         stuck: status.stuck,
+        overwritten: status.overwritten.iter().map(item_name).collect(),
         created_at_ms: status.created_at,
         last_worked_at_ms: status.last_worked_at,
         requests: status.requests.iter().map(participant).collect(),
@@ -216,6 +217,27 @@ pub(super) fn transactions(page: TransactionPage) -> wire::ListTransactionsRespo
     }
 }
 
+/// The name of an item, as callers read it.
+pub(super) fn item_name(key: &ItemKey) -> wire::ItemName {
+    wire::ItemName { table_name: key.table().to_owned(), key: dynamodb_json::show(key.attributes().clone()) }
+}
+
+fn refused_item(key: &ItemKey, holder_age_ms: Option<u64>) -> RefusedItem {
+    let wire::ItemName { table_name, key } = item_name(key);
+    RefusedItem { table_name, key, holder_age_ms }
+}
+
+/// The problem of a caller that named no id, where the failure leaves nothing behind.
+pub(super) fn without_id(problem: Problem) -> Problem {
+    match problem.problem_type {
+        ProblemType::Throttled | ProblemType::Unavailable if problem.transaction_id.is_none() => {
+            let detail = "The tables are busy, or did not answer. Nothing was changed: try again.";
+            Problem { detail: detail.to_owned(), ..problem }
+        }
+        _ => problem,
+    }
+}
+
 fn participant(participant: &Participant) -> wire::Participant {
     wire::Participant {
         table_name: participant.key.table().to_owned(),
@@ -230,6 +252,7 @@ pub(super) fn swept(swept: &Swept) -> wire::SweepResponse {
         rolled_back: swept.rolled_back as u64,
         completed: swept.completed as u64,
         stuck: swept.stuck as u64,
+        watched: swept.watched as u64,
         failed: swept.failed as u64,
         more: swept.more,
     }
@@ -243,10 +266,13 @@ pub(super) fn problem(error: &Error) -> Problem {
         Error::NotFound => plain(ProblemType::TransactionNotFound),
         Error::RolledBack { .. } => plain(ProblemType::RolledBack),
         Error::Committed => plain(ProblemType::Committed),
-        Error::Contended { other } => {
-            Problem { public_id: Some(other.as_str().into()), ..plain(ProblemType::Contended) }
-        }
-        Error::ConditionFailed { request, item } => Problem {
+        Error::Contended { other, key, age_ms } => Problem {
+            public_id: Some(other.as_str().into()),
+            refused_item: Some(Box::new(refused_item(key, Some(*age_ms)))),
+            ..plain(ProblemType::Contended)
+        },
+        Error::ConditionFailed { request, key, item } => Problem {
+            refused_item: Some(Box::new(refused_item(key, None))),
             request: u16::try_from(*request).ok(),
             item: item.clone().map(|item| Box::new(dynamodb_json::show(item))),
             ..plain(ProblemType::ConditionFailed)
@@ -254,9 +280,18 @@ pub(super) fn problem(error: &Error) -> Problem {
         Error::TooLarge(_) => plain(ProblemType::TooLarge),
         Error::Forbidden { .. } => plain(ProblemType::Forbidden),
         Error::Misconfigured(_) => crate::convert::misconfigured(),
-        Error::Corrupt(message) => {
-            Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
-        }
+        Error::Corrupt { message, key } => Problem {
+            refused_item: key.as_ref().map(|key| Box::new(refused_item(key, None))),
+            ..Problem::new(ProblemType::CorruptRecord, format!("{message} An operator must look at it."))
+        },
+        Error::Unknown { id, source } => Problem {
+            transaction_id: Some(id.reveal().into()),
+            ..Problem::new(
+                if matches!(**source, Error::Throttled(_)) { ProblemType::Throttled } else { ProblemType::Unavailable },
+                "The tables did not answer, and nobody knows yet whether the transaction is committed. Read its state by \
+                 the transactionId in this answer, or repeat the call with this transactionId.",
+            )
+        },
         Error::Throttled(_) => Problem::new(
             ProblemType::Throttled,
             "The tables are busy. Try again, with the same transactionId: the call goes on where it stopped.",

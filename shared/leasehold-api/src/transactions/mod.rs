@@ -4,11 +4,12 @@ mod convert;
 mod dynamodb_json;
 mod limits;
 
-use leasehold_transactions::{Error, PublicId, Swept, TransactionId, Transactions};
+use leasehold_transactions::{Error, Expected, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, GetItemsRequest, GetItemsResponse,
-    GetTransactionRequest, ListItemsRequest, ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse,
-    SweepRequest, SweepResponse, Transaction, TransactionState, UnlockRequest, UnlockResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, TransactionState,
+    UnlockRequest, UnlockResponse,
 };
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
@@ -33,6 +34,11 @@ impl TransactionService {
         Self { transactions }
     }
 
+    /// The time between two sweeps of one process after which a transaction that they saw unchanged is rolled back.
+    pub fn idle_time(&self) -> std::time::Duration {
+        self.transactions.idle_time()
+    }
+
     /// `POST /v1/transactions/begin`
     ///
     /// # Errors
@@ -55,13 +61,18 @@ impl TransactionService {
 
     async fn begin_as(&self, id: Option<TransactionId>, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let commit = request.commit.unwrap_or(false);
+        let is_named = id.is_some();
+        let failed = |error: Error| {
+            let problem = logged_problem(&error);
+            if is_named { problem } else { convert::without_id(problem) }
+        };
         let retry_of = request.retry_of.as_deref().map(TransactionId::parse).transpose();
         let retry_of = retry_of.map_err(|_| Problem::invalid("retryOf", "retryOf must be a UUID."))?;
         let Some(entries) = request.requests else {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
             }
-            let id = self.transactions.begin(id, retry_of.as_ref()).await.map_err(|error| logged_problem(&error))?;
+            let id = self.transactions.begin(id, retry_of.as_ref()).await.map_err(failed)?;
             return Ok(begun(&id, TransactionState::Pending, None));
         };
         if commit && entries.is_empty() {
@@ -73,7 +84,7 @@ impl TransactionService {
         } else {
             (TransactionState::Pending, self.transactions.begin_with(id, retry_of.as_ref(), requests).await)
         };
-        let (id, answers) = done.map_err(|error| logged_problem(&error))?;
+        let (id, answers) = done.map_err(failed)?;
         Ok(begun(&id, state, Some(answers)))
     }
 
@@ -104,12 +115,19 @@ impl TransactionService {
     ///
     /// # Errors
     /// `transaction-not-found`, `rolled-back`, and those of any operation.
-    pub async fn commit(&self, request: EndRequest) -> Result<EndResponse, Problem> {
+    pub async fn commit(&self, request: CommitRequest) -> Result<CommitResponse, Problem> {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| logged_problem(&error))?;
-            self.transactions.commit(&id).await.map_err(|error| logged_problem(&error))?;
-            Ok(ended(&id, TransactionState::Committed))
+            let expected = Expected { items: request.expected_items, writes: request.expected_writes };
+            let overwritten = self.transactions.commit_expected(&id, expected).await;
+            let overwritten = overwritten.map_err(|error| logged_problem(&error))?;
+            let response = CommitResponse {
+                transaction_id: id.reveal().to_owned(),
+                state: TransactionState::Committed,
+                overwritten: overwritten.iter().map(convert::item_name).collect(),
+            };
+            Ok((wire_name(response.state), response))
         })
         .await
     }
@@ -123,7 +141,8 @@ impl TransactionService {
         traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| logged_problem(&error))?;
             self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error))?;
-            Ok(ended(&id, TransactionState::RolledBack))
+            let response = EndResponse { transaction_id: id.reveal().to_owned(), state: TransactionState::RolledBack };
+            Ok((wire_name(response.state), response))
         })
         .await
     }
@@ -265,10 +284,6 @@ fn begun(
 ) -> BeginResponse {
     let answers = answers.map(|answers| answers.into_iter().map(convert::answer).collect());
     BeginResponse { transaction_id: id.reveal().to_owned(), state, answers }
-}
-
-fn ended(id: &TransactionId, state: TransactionState) -> (String, EndResponse) {
-    (wire_name(state), EndResponse { transaction_id: id.reveal().to_owned(), state })
 }
 
 fn summary(swept: &Swept) -> String {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, EndRequest, EndResponse, Item,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
+    Entry, Item,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,10 +24,17 @@ use crate::{Client, Error, ErrorKind};
 pub struct Transaction {
     client: Client,
     id: String,
+    /// A part of the names of this handle's calls: another process may continue with the same transaction.
+    handle: String,
     state: Mutex<Progress>,
 }
 
 struct Progress {
+    /// The number of calls that were given a name.
+    calls: u64,
+    /// The number of requests other than `Get` that this handle made, and that were not refused.
+    writes: u64,
+    unsettled: Vec<Unsettled>,
     /// The time of the last contact with the service.
     last_worked: Instant,
     /// The reason why the transaction cannot be committed any more, as far as is known.
@@ -35,10 +43,25 @@ struct Progress {
     ended: bool,
 }
 
+/// A call that was not carried out as a whole, as far as is known.
+struct Unsettled {
+    requests: Vec<Entry>,
+    name: String,
+    /// Whether its requests are counted, since they may have been carried out.
+    is_counted: bool,
+}
+
 impl Transaction {
     pub(crate) fn new(client: Client, id: String) -> Self {
-        let state = Progress { last_worked: Instant::now(), aborted: None, ended: false };
-        Self { client, id, state: Mutex::new(state) }
+        let state = Progress {
+            calls: 0,
+            writes: 0,
+            unsettled: Vec::new(),
+            last_worked: Instant::now(),
+            aborted: None,
+            ended: false,
+        };
+        Self { client, id, handle: fresh_uuid()[..8].to_owned(), state: Mutex::new(state) }
     }
 
     /// Opens a transaction under an id of its own, so that the request may be repeated.
@@ -119,9 +142,14 @@ impl Transaction {
         &self,
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Option<Item>>, Error> {
-        let requests = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
-        let request = AddRequest { transaction_id: self.id.clone(), requests, call_id: None };
-        let response: AddResponse = self.call(operation::ADD.path, &request).await?;
+        let requests: Vec<_> = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
+        let call_id = self.state().begin_call(&self.handle, &requests);
+        let request = AddRequest { transaction_id: self.id.clone(), requests, call_id };
+        let answered = self.call(operation::ADD.path, &request).await;
+        if let Err(error) = &answered {
+            self.state().fail_call(error, request);
+        }
+        let response: AddResponse = answered?;
         Ok(response.answers.into_iter().map(|answer| answer.item).collect())
     }
 
@@ -136,7 +164,8 @@ impl Transaction {
     /// Commits all changes.
     ///
     /// # Errors
-    /// [`ErrorKind::RolledBack`]: no change was made. [`ErrorKind::Unavailable`]: the outcome is unknown.
+    /// [`ErrorKind::RolledBack`]: no change was made. [`ErrorKind::InvalidRequest`]: an add without an answer was not
+    /// carried out, and the transaction is open. [`ErrorKind::Unavailable`]: the outcome is unknown.
     /// [`Client::resume_transaction`] with the id allows another commit, and [`Client::transaction_status`] tells the
     /// outcome.
     pub async fn commit(self) -> Result<(), Error> {
@@ -164,8 +193,20 @@ impl Transaction {
     }
 
     pub(crate) async fn send_commit(&self) -> Result<(), Error> {
-        let _: EndResponse = self.call(operation::COMMIT.path, &self.end_request()).await?;
+        let request = CommitRequest {
+            transaction_id: self.id.clone(),
+            expected_items: None,
+            expected_writes: Some(self.state().writes),
+        };
+        let response: CommitResponse = self.call(operation::COMMIT.path, &request).await?;
         self.state().ended = true;
+        for item in response.overwritten {
+            tracing::warn!(
+                transaction = self.id,
+                table = item.table_name,
+                "an item was deleted or replaced past the transaction, and is not part of the commit"
+            );
+        }
         Ok(())
     }
 
@@ -229,6 +270,41 @@ impl Transaction {
     fn state(&self) -> MutexGuard<'_, Progress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Progress {
+    /// Returns the name of a call. The repeat of one that was not carried out as a whole has the name of that one.
+    fn begin_call(&mut self, handle: &str, requests: &[Entry]) -> Option<String> {
+        if requests.is_empty() {
+            return None;
+        }
+        let earlier = self.unsettled.iter().position(|call| call.requests == requests);
+        if let Some(earlier) = earlier.map(|earlier| self.unsettled.swap_remove(earlier)) {
+            self.writes += if earlier.is_counted { 0 } else { writes(requests) };
+            return Some(earlier.name);
+        }
+        self.writes += writes(requests);
+        self.calls += 1;
+        Some(format!("{handle}-{}", self.calls))
+    }
+
+    /// Keeps the name of a call that may be repeated. Its requests stay counted where nobody knows whether they were
+    /// carried out: a commit is refused then if they were not.
+    fn fail_call(&mut self, error: &Error, request: AddRequest) {
+        let is_counted = error.is_retryable();
+        if !is_counted {
+            self.writes = self.writes.saturating_sub(writes(&request.requests));
+        }
+        let is_repeatable = is_counted || matches!(error.kind(), ErrorKind::Contended { .. });
+        if let Some(name) = request.call_id.filter(|_| is_repeatable) {
+            self.unsettled.push(Unsettled { requests: request.requests, name, is_counted });
+        }
+    }
+}
+
+/// The number of requests other than `Get`.
+fn writes(requests: &[Entry]) -> u64 {
+    requests.iter().filter(|entry| !matches!(entry, Entry::Get(_))).count() as u64
 }
 
 impl Drop for Transaction {

@@ -79,7 +79,8 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
         }
         "BeginRequest" => ("/v1/transactions/begin", json!({}), ""),
         "AddRequest" => ("/v1/transactions/add", json!({ "transactionId": uuid, "requests": [] }), ""),
-        "EndRequest" => ("/v1/transactions/commit", json!({ "transactionId": uuid }), ""),
+        "CommitRequest" => ("/v1/transactions/commit", json!({ "transactionId": uuid }), ""),
+        "EndRequest" => ("/v1/transactions/rollback", json!({ "transactionId": uuid }), ""),
         "SweepRequest" => ("/v1/transactions/sweep", json!({}), ""),
         "UnlockRequest" => (
             "/v1/transactions/unlock",

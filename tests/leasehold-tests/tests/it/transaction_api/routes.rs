@@ -165,9 +165,15 @@ async fn operator_sweeps() {
     let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
     let forgotten = api.begin(json!([add("Moe", 1)])).await;
     let kept = api.begin(json!([add("Larry", 1)])).await;
-    let nothing = json!({ "examined": 0, "rolledBack": 0, "completed": 0, "stuck": 0, "failed": 0, "more": false });
+    let nothing = json!({ "examined": 0, "rolledBack": 0, "completed": 0, "stuck": 0, "watched": 0,
+                          "failed": 0, "more": false });
     assert_eq!(api.ok("/v1/transactions/sweep", json!({})).await, nothing);
 
+    tokio::time::sleep(std::time::Duration::from_secs(50)).await;
+    api.ok("/v1/transactions/add", json!({ "transactionId": kept, "requests": [] })).await;
+    tokio::time::sleep(std::time::Duration::from_secs(15)).await;
+    let seen = api.ok("/v1/transactions/sweep", json!({ "limit": 1000 })).await;
+    assert_eq!((&seen["watched"], &seen["rolledBack"]), (&json!(2), &json!(0)), "seen for the first time");
     tokio::time::sleep(std::time::Duration::from_secs(50)).await;
     api.ok("/v1/transactions/add", json!({ "transactionId": kept, "requests": [] })).await;
     tokio::time::sleep(std::time::Duration::from_secs(15)).await;

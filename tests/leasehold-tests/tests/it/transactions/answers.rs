@@ -44,7 +44,7 @@ async fn items_of_a_table_that_was_replaced_are_stuck() {
     for is_made_anew in [false, true] {
         let assert_told = |told: Result<(), Error>| {
             if is_made_anew {
-                assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+                assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
             } else {
                 told.expect("rolled back");
             }
@@ -99,7 +99,7 @@ async fn statement_that_is_forbidden_makes_its_item_stuck() {
     // The transaction, the decision, the items; then the statements.
     faults.at(4, Fault::Answered(FORBIDDEN));
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(&told, Err(Error::Corrupt(reason)) if reason.contains("not you")), "{told:?}");
+    assert!(matches!(&told, Err(Error::Corrupt { message: reason, .. }) if reason.contains("not you")), "{told:?}");
     advance(Duration::from_mins(2)).await;
     assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
     bank.assert_clean().await;
@@ -114,7 +114,7 @@ async fn item_that_must_not_be_read_is_stuck_alone() {
     // The transaction, the decision; then both items together, and the first one.
     faults.script([Fault::None, Fault::None, Fault::AccessDenied, Fault::AccessDenied]);
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
     assert_eq!((bank.balance("a").await, bank.raw("b").await), (Some(2), Some(account("b", 1))));
     assert!(bank.transactions.status(&id.public()).await.expect("known").stuck.is_some());
     bank.transactions.rollback(&id).await.expect("the permission is back");
@@ -128,10 +128,10 @@ async fn item_that_is_throttled_is_not_stuck() {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &ids).await;
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        // The transaction, the decision; then the items, three times. Later the items again, and a write.
+        // The transaction, the decision; then the items, three times, and a write.
         let mut script = vec![Fault::None; 2];
         script.extend([Fault::Throttled; 3]);
-        script.extend([Fault::None, Fault::None, Fault::Throttled]);
+        script.extend([Fault::None, Fault::Throttled]);
         faults.script(script);
         coordinator.rollback(&id).await.expect("rolled back");
         let status = bank.transactions.status(&id.public()).await.expect("known");
@@ -140,23 +140,22 @@ async fn item_that_is_throttled_is_not_stuck() {
     }
 }
 
-/// After the decision no failure hides the outcome. The sweeper frees the items.
+/// After the decision no failure hides the outcome, or delays it by more than a second. The sweeper frees the items.
 #[tokio::test(start_paused = true)]
 async fn outcome_is_told_although_items_stay_locked() {
     for outcome in [State::Committed, State::RolledBack] {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &["a"]).await;
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        // The transaction, the decision; then the item, three times, and the transaction again, nine times over.
-        let mut script = vec![Fault::None; 2];
-        for _ in 0..9 {
-            script.extend([Fault::Throttled, Fault::Throttled, Fault::Throttled, Fault::None]);
-        }
-        faults.script(script);
+        // The transaction, a commit's item, and the decision; then nothing that frees the item.
+        let before = if outcome == State::Committed { 3 } else { 2 };
+        faults.script([vec![Fault::None; before], vec![Fault::Throttled; 500]].concat());
+        let start = Instant::now();
         match outcome {
             State::Committed => coordinator.commit(&id).await.expect("committed"),
             _ => coordinator.rollback(&id).await.expect("rolled back"),
         }
+        assert!(start.elapsed() <= Duration::from_millis(1100), "{:?}", start.elapsed());
         let status = bank.transactions.status(&id.public()).await.expect("known");
         assert_eq!((status.state, status.finished), (outcome, false));
         advance(Duration::from_mins(2)).await;
@@ -171,8 +170,8 @@ async fn commit_that_is_throttled_leaves_it_open() {
     let bank = Bank::new().await;
     let id = with_updates(&bank, &["a"]).await;
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    // The transaction, and the decision, nine times over.
-    faults.script([Fault::None, Fault::Throttled].repeat(9));
+    // The transaction, the item and the decision, nine times over.
+    faults.script([Fault::None, Fault::None, Fault::Throttled].repeat(9));
     let told = coordinator.commit(&id).await;
     assert!(matches!(told, Err(Error::Throttled(_))), "{told:?}");
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Pending);
@@ -188,7 +187,7 @@ async fn decision_that_is_forbidden_is_told_at_once() {
         let bank = Bank::new().await;
         let id = with_updates(&bank, &["a"]).await;
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        faults.at(2, Fault::AccessDenied);
+        faults.at(if outcome == State::Committed { 3 } else { 2 }, Fault::AccessDenied);
         let told = match outcome {
             State::Committed => coordinator.commit(&id).await,
             _ => coordinator.rollback(&id).await,
@@ -250,11 +249,13 @@ macro_rules! cancelled {
 #[tokio::test(start_paused = true)]
 async fn reasons_of_a_cancellation_are_told_apart() {
     const LARGE_ITEM: Fault = cancelled!(
-        r#"[{"Code": "ValidationError", "Message": "Item size to update has exceeded the maximum allowed size"}]"#
+        r#"[{"Code": "None"}, {"Code": "ValidationError", "Message": "Item size to update has exceeded the maximum allowed size"}]"#
     );
-    const LARGE_COLLECTION: Fault =
-        cancelled!(r#"[{"Code": "ItemCollectionSizeLimitExceeded", "Message": "the partition is full"}]"#);
-    const INVALID: Fault = cancelled!(r#"[{"Code": "ValidationError", "Message": "no such operand"}]"#);
+    const LARGE_COLLECTION: Fault = cancelled!(
+        r#"[{"Code": "None"}, {"Code": "ItemCollectionSizeLimitExceeded", "Message": "the partition is full"}]"#
+    );
+    const INVALID: Fault =
+        cancelled!(r#"[{"Code": "None"}, {"Code": "ValidationError", "Message": "no such operand"}]"#);
     for (fault, is_too_large) in [(LARGE_ITEM, true), (LARGE_COLLECTION, true), (INVALID, false)] {
         let bank = Bank::new().await;
         let (coordinator, faults) = bank.coordinator_with_keys().await;
@@ -284,5 +285,24 @@ async fn conflict_of_the_record_comes_before_a_condition() {
     coordinator.add(&id, new("b"), None).await.expect("added");
     coordinator.commit(&id).await.expect("committed");
     assert_eq!(bank.scan(ACCOUNTS).await.len(), 2);
+    bank.assert_clean().await;
+}
+
+/// The server answers soon, and frees the items behind the answer.
+#[tokio::test(start_paused = true)]
+async fn commit_is_answered_before_the_items_are_free() {
+    let bank = Bank::new().await;
+    let policy = Policy { frees_behind_answers: true, ..Policy::default() };
+    let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
+    let id = with_updates(&bank, &["a"]).await;
+    // The transaction, the item, the decision; then the write that frees the item.
+    faults.at(4, Fault::Slow(Duration::from_millis(900)));
+    let start = Instant::now();
+    coordinator.commit(&id).await.expect("committed");
+    assert!(start.elapsed() <= Duration::from_millis(210), "{:?}", start.elapsed());
+    let is_finished = async || bank.transactions.status(&id.public()).await.expect("known").finished;
+    assert!(!is_finished().await);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(is_finished().await);
     bank.assert_clean().await;
 }

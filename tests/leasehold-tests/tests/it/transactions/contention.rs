@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 const AGE: Duration = Duration::from_millis(300);
 
 #[tokio::test(start_paused = true)]
-async fn old_transaction_goes_first_at_once() {
+async fn old_transaction_goes_first_after_a_moment() {
     let bank = Bank::new().await;
     let old = begin(&bank.transactions).await;
     sleep(AGE).await;
@@ -21,7 +21,8 @@ async fn old_transaction_goes_first_at_once() {
     bank.transactions.add(&young, vec![add("a", 1)], None).await.expect("added");
     let start = Instant::now();
     bank.transactions.add(&old, vec![add("a", 10)], None).await.expect("added");
-    assert_eq!(start.elapsed(), Duration::ZERO);
+    let waited = start.elapsed().as_millis();
+    assert!((50..150).contains(&waited), "it waited {waited} ms");
     let refused = bank.transactions.commit(&young).await;
     assert!(matches!(refused, Err(Error::RolledBack { .. })), "{refused:?}");
     bank.transactions.commit(&old).await.expect("committed");
@@ -30,7 +31,7 @@ async fn old_transaction_goes_first_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_goes_first_by_the_age_of_its_first_attempt() {
+async fn retry_goes_first_at_once() {
     let bank = Bank::new().await;
     let first = begin(&bank.transactions).await;
     bank.transactions.rollback(&first).await.expect("rolled back");

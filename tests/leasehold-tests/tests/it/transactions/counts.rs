@@ -141,8 +141,6 @@ enum Path {
     OneShotWithAnswers,
     /// One call that asks for no answers.
     OneShot,
-    /// One call without answers and without an id of the caller.
-    Nameless,
 }
 
 /// The cost of updates of `count` items, each of about `bytes` bytes.
@@ -176,7 +174,6 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
         }
         Path::OneShotWithAnswers => drop(run(Some(TransactionId::fresh()), ReturnValues::AllNew).await),
         Path::OneShot => drop(run(Some(TransactionId::fresh()), ReturnValues::None).await),
-        Path::Nameless => drop(run(None, ReturnValues::None).await),
     }
     let mut meter = Meter::new(&accounts).await;
     for sent in bank.faults.record() {
@@ -216,11 +213,6 @@ async fn counts_of_writes_and_units_by_the_number_of_items() {
             let short = cost(Path::OneShot, count, 0).await;
             print(count, "one call", &short);
             assert_eq!((short.writes, short.units, short.index, short.reads), (1, 2 * count + 2, 0, 0));
-        }
-        if count <= 100 {
-            let nameless = cost(Path::Nameless, count, 0).await;
-            print(count, "one call, no id of one's own", &nameless);
-            assert_eq!((nameless.writes, nameless.units, nameless.index, nameless.reads), (1, 2 * count, 0, 0));
         }
     }
 }

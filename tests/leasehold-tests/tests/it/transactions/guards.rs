@@ -26,7 +26,7 @@ async fn remove(bank: &Bank, id: &str) {
 }
 
 /// Longer than any record is kept.
-const A_YEAR: Duration = Duration::from_hours(24 * 365);
+pub(super) const A_YEAR: Duration = Duration::from_hours(24 * 365);
 
 /// A first life of an id: these requests are rolled back, and all rows removed. Returns the copies of the writes.
 async fn first_life(bank: &Bank, id: &TransactionId, requests: Vec<TransactionRequest>) -> Faults {
@@ -233,8 +233,8 @@ async fn commit_is_of_all_that_was_added_before() {
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (slow, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    // The transaction; then the decision.
-    faults.at(2, Fault::Held);
+    // The transaction, the item; then the decision.
+    faults.at(3, Fault::Held);
     let mut work = std::pin::pin!(slow.commit(&id));
     until_reached(&mut work, &faults).await;
     bank.transactions.add(&id, vec![add("b", 1)], None).await.expect("still open");
@@ -257,7 +257,7 @@ async fn foreign_put_is_unchanged_when_it_replaced_a_locked_item() {
     bank.open("a", 50).await;
     faults.release();
     let refused = work.await;
-    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     assert!(matches!(bank.transactions.commit(&id).await, Err(Error::RolledBack { .. })));
     assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
     bank.assert_clean().await;
@@ -297,7 +297,7 @@ async fn readers_see_the_decision_before_the_completion() {
     };
     assert_eq!(seen(Isolation::Committed).await, [Some(1), Some(1), None]);
     let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    faults.at(2, Fault::DiesAfter);
+    faults.at(3, Fault::DiesAfter);
     until_reached(std::pin::pin!(dying.commit(&id)), &faults).await;
     assert_eq!(seen(Isolation::Committed).await, [None, Some(2), Some(1)]);
     assert_eq!(seen(Isolation::Uncommitted).await, [Some(1), Some(2), Some(1)], "it is there until the completion");
@@ -315,13 +315,13 @@ async fn decision_is_not_taken_back() {
         let id = begin(&bank.transactions).await;
         bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
         let (slow, slows_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        // The transaction; then the decision.
-        slows_faults.at(2, Fault::Held);
+        // The transaction, a commit's item; then the decision.
+        slows_faults.at(if commits_first { 2 } else { 3 }, Fault::Held);
         let mut late =
             std::pin::pin!(async { if commits_first { slow.rollback(&id).await } else { slow.commit(&id).await } });
         until_reached(&mut late, &slows_faults).await;
         let (dying, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        faults.at(2, Fault::DiesAfter);
+        faults.at(if commits_first { 3 } else { 2 }, Fault::DiesAfter);
         let mut first =
             std::pin::pin!(async { if commits_first { dying.commit(&id).await } else { dying.rollback(&id).await } });
         until_reached(&mut first, &faults).await;
@@ -352,7 +352,7 @@ async fn second_write_finds_its_item_overwritten() {
     bank.open("a", 50).await;
     faults.release();
     let refused = work.await;
-    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     assert_eq!(bank.scan(ACCOUNTS).await, [account("a", 50)]);
     bank.assert_clean().await;
 }
@@ -482,9 +482,9 @@ async fn lock_of_an_earlier_life_is_a_stray() {
     bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(copy).send().await.expect("restored");
     bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
     let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
-    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
     let written = bank.transactions.run(None, None, vec![add("a", 1)]).await;
-    assert!(matches!(written, Err(Error::Corrupt(_))), "{written:?}");
+    assert!(matches!(written, Err(Error::Corrupt { .. })), "{written:?}");
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert_eq!(status.state, State::Pending, "the later life has no lock and is left alone");
 }
@@ -619,7 +619,7 @@ async fn condition_on_a_changed_item_may_fail() {
     let mut request = when(add("a", 1), "balance = :amount");
     request.return_item_on_failure = true;
     let refused = bank.transactions.add(&id, vec![request], None).await;
-    let Err(Error::ConditionFailed { request: 0, item }) = refused else { panic!("{refused:?}") };
+    let Err(Error::ConditionFailed { request: 0, item, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(item, Some(account("a", 2)));
     let status = bank.transactions.status(&id.public()).await.expect("known");
     assert_eq!((status.state, status.finished), (State::RolledBack, true));

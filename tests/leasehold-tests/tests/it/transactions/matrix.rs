@@ -157,13 +157,14 @@ fn number(item: &Item, name: &str) -> i64 {
 async fn carry_out(transactions: &Transactions, calls: &[Call]) -> Result<Vec<Answer>, Error> {
     let id = TransactionId::parse(ID).expect("a UUID");
     let mut answers = Vec::new();
-    for call in calls {
+    for (number, call) in calls.iter().enumerate() {
+        let call_id = number.to_string();
         match call.clone() {
             Call::Begin => drop(transactions.begin(Some(id.clone()), None).await?),
             Call::BeginWith(requests) => {
                 answers.extend(transactions.begin_with(Some(id.clone()), None, requests).await?.1);
             }
-            Call::Add(requests) => answers.extend(transactions.add(&id, requests, None).await?),
+            Call::Add(requests) => answers.extend(transactions.add(&id, requests, Some(&call_id)).await?),
             Call::Commit => transactions.commit(&id).await?,
             Call::Rollback => transactions.rollback(&id).await?,
             Call::Run(requests) => answers.extend(transactions.run(Some(id.clone()), None, requests).await?.1),
@@ -221,9 +222,8 @@ impl Stage {
             Rival::Idle => drop(rival.begin_with(None, None, vec![add("a", 1000)]).await.expect("begun")),
             Rival::Committed => {
                 let (id, _) = rival.begin_with(None, None, rivals().collect()).await.expect("begun");
-                // The transaction is too large for one call: the coordinator reads it, decides, and then dies before it
-                // completes it.
-                rivals_faults.at(2, Fault::DiesAfter);
+                // The coordinator reads the transaction and its items, decides, and then dies before it completes it.
+                rivals_faults.at(3, Fault::DiesAfter);
                 tokio::select! {
                     _ = rival.commit(&id) => panic!("it should have died"),
                     () = rivals_faults.reached() => {}
@@ -249,7 +249,7 @@ impl Stage {
 
     async fn sweep(&self, ahead: Duration) {
         let (sweeper, _) = self.bank.coordinator(self.policy, ahead);
-        let swept = sweeper.sweep(100).await.expect("swept");
+        let swept = self.bank.sweep_idle(&sweeper).await;
         assert!(swept.failed == 0 && !swept.more, "{swept:?}");
     }
 
@@ -404,6 +404,12 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     let stage = Stage::set(&script).await;
     carry_out(&stage.coordinator, &script.calls).await.expect("begun");
     let (sweeper, faults) = stage.bank.coordinator(stage.policy, IDLE);
+    let (other, _) = stage.bank.coordinator(stage.policy, IDLE);
+    for watching in [&sweeper, &other] {
+        assert_eq!(watching.sweep(100).await.expect("swept").watched, 1);
+    }
+    tokio::time::sleep(IDLE).await;
+    faults.take_calls();
     if let Some(fault) = fault {
         faults.at(step, fault);
     }
@@ -413,7 +419,7 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
             biased;
             _ = &mut work => {}
             () = faults.reached() => if fault == Some(Fault::Held) {
-                stage.sweep(IDLE).await;
+                assert_eq!(other.sweep(100).await.expect("swept").failed, 0);
                 faults.release();
                 let swept = work.await.expect("swept");
                 assert_eq!(swept.failed, 0, "the other one did it: {swept:?}");

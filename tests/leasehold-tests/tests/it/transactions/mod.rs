@@ -15,3 +15,4 @@ mod serialisability;
 mod stories;
 mod sweeps;
 mod traps;
+mod truth;

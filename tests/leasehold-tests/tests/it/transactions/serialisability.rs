@@ -343,7 +343,7 @@ impl Run {
     /// Checks the state after all transfers.
     async fn settle(&self) -> Tally {
         let (sweeper, _) = self.bank.coordinator(self.scale.policy, Duration::from_mins(5));
-        let swept = sweeper.sweep(10_000).await.expect("swept");
+        let swept = self.bank.sweep_idle(&sweeper).await;
         assert!(swept.failed == 0 && !swept.more, "{swept:?}");
         self.bank.assert_clean().await;
         let mut history = History::default();
@@ -417,7 +417,13 @@ const SCALE: Scale = Scale {
     accounts: 50,
     coordinators: 16,
     transfers: 8,
-    policy: Policy { patience_ms: 300, contention_ms: 5000, idle_ms: 5000, retention_ms: 7 * 24 * 3_600_000 },
+    policy: Policy {
+        patience_ms: 300,
+        contention_ms: 5000,
+        idle_ms: 5000,
+        retention_ms: 7 * 24 * 3_600_000,
+        frees_behind_answers: false,
+    },
     longest: Duration::from_secs(4),
     pause: Duration::from_millis(500),
 };

@@ -39,10 +39,14 @@ async fn sweep_examines_as_many_as_it_may() {
         }
     }
     assert_eq!(shards.len(), 8);
-    advance(IDLE).await;
-    for (limit, examined, more) in [(15, 15, true), (1, 1, false), (1, 0, false)] {
-        let swept = bank.transactions.sweep(limit).await.expect("swept");
-        assert_eq!((swept.examined, swept.rolled_back, swept.more), (examined, examined, more), "{swept:?}");
+    for rolls_back in [false, true] {
+        advance(IDLE).await;
+        for (limit, examined, more) in [(15, 15, true), (1, 1, false), (1, 0, false)] {
+            let swept = bank.transactions.sweep(limit).await.expect("swept");
+            let (watched, rolled_back) = if rolls_back { (0, examined) } else { (examined, 0) };
+            let expected = (examined, watched, rolled_back, more);
+            assert_eq!((swept.examined, swept.watched, swept.rolled_back, swept.more), expected, "{swept:?}");
+        }
     }
 }
 
@@ -76,7 +80,7 @@ async fn live_transaction_is_examined_again_after_an_idle_time() {
     assert_eq!(swept.examined, 0);
     advance(IDLE).await;
     let swept = bank.transactions.sweep(10).await.expect("swept");
-    assert_eq!((swept.examined, swept.rolled_back), (1, 1));
+    assert_eq!((swept.examined, swept.rolled_back), (1, 1), "it was seen unchanged for an idle time");
     bank.assert_clean().await;
 }
 
@@ -117,8 +121,10 @@ async fn sweep_counts_what_another_committed_as_completed() {
     let bank = Bank::new().await;
     let id = begin(&bank.transactions).await;
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
-    advance(IDLE).await;
     let (sweeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
+    advance(IDLE).await;
+    assert_eq!(sweeper.sweep(10).await.expect("swept").watched, 1);
+    advance(IDLE).await;
     let mut work = std::pin::pin!(sweeper.sweep(10));
     faults.record();
     // The first write is the decision. The number of requests before it depends on the shard that comes first.
@@ -135,4 +141,47 @@ async fn sweep_counts_what_another_committed_as_completed() {
     assert_eq!((swept.examined, swept.rolled_back, swept.completed), (1, 0, 1), "{swept:?}");
     assert_eq!(bank.balance("a").await, Some(1));
     bank.assert_clean().await;
+}
+
+/// A sweeper whose clock is ahead, or that has just begun, has not seen yet that nobody works on a transaction.
+#[tokio::test(start_paused = true)]
+async fn sweeper_ends_nothing_when_its_clock_is_ahead() {
+    let bank = Bank::new().await;
+    let id = begin(&bank.transactions).await;
+    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
+    let (ahead, _) = bank.coordinator(Policy::default(), Duration::from_secs(90));
+    for _ in 0..5 {
+        let swept = ahead.sweep(10).await.expect("swept");
+        assert_eq!(swept.rolled_back, 0, "{swept:?}");
+        advance(Duration::from_secs(10)).await;
+        bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
+    }
+    advance(IDLE).await;
+    // Another process looks for the first time, and this one for the first time since the last sign of life.
+    let (other, _) = bank.coordinator(Policy::default(), Duration::from_hours(24));
+    for sweeper in [&ahead, &other] {
+        assert_eq!(sweeper.sweep(10).await.expect("swept").rolled_back, 0);
+    }
+    advance(2 * IDLE).await;
+    assert_eq!(ahead.sweep(10).await.expect("swept").rolled_back, 1);
+    bank.assert_clean().await;
+}
+
+/// A transaction that another clock began long ago, as it seems, is not ended sooner than a new one.
+#[tokio::test(start_paused = true)]
+async fn conflict_is_judged_by_the_judges_own_time() {
+    for ahead in [Duration::ZERO, Duration::from_secs(90)] {
+        let bank = Bank::new().await;
+        let holder = begin(&bank.transactions).await;
+        bank.transactions.add(&holder, vec![add("a", 1)], None).await.expect("added");
+        advance(Duration::from_millis(10)).await;
+        let (judge, _) = bank.coordinator(Policy::default(), ahead);
+        let other = begin(&bank.transactions).await;
+        let start = tokio::time::Instant::now();
+        judge.add(&other, vec![add("a", 10)], None).await.expect("the holder gave no sign of life");
+        let waited = start.elapsed().as_millis();
+        assert!((1000..2200).contains(&waited), "it waited {waited} ms");
+        judge.commit(&other).await.expect("committed");
+        bank.assert_clean().await;
+    }
 }

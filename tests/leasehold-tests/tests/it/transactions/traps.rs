@@ -85,8 +85,10 @@ async fn two_coordinators_may_do_the_same_work() {
     let bank = Bank::new().await;
     let requests = || (0..600).map(|number| add(&format!("account-{number}"), 1)).collect::<Vec<_>>();
     let id = begin(&bank.transactions).await;
-    let (first, second) =
-        tokio::join!(bank.transactions.add(&id, requests(), None), bank.transactions.add(&id, requests(), None));
+    let (first, second) = tokio::join!(
+        bank.transactions.add(&id, requests(), Some("1")),
+        bank.transactions.add(&id, requests(), Some("1"))
+    );
     assert_eq!((first.expect("added").len(), second.expect("added").len()), (600, 600));
     let (first, second) = tokio::join!(bank.transactions.commit(&id), bank.transactions.commit(&id));
     first.expect("committed");
@@ -112,8 +114,10 @@ async fn old_item_is_returned_to_both_requests_that_ask() {
         let id = if calls == 1 { id.clone() } else { begin(&bank.transactions).await };
         let slow = std::iter::repeat_n(Fault::None, calls).chain([Fault::Slow(Duration::from_millis(500))]);
         bank.faults.script(slow);
-        let (first, second) =
-            tokio::join!(bank.transactions.add(&id, with_old(), None), bank.transactions.add(&id, with_old(), None));
+        let (first, second) = tokio::join!(
+            bank.transactions.add(&id, with_old(), Some("1")),
+            bank.transactions.add(&id, with_old(), Some("1"))
+        );
         let (first, second) = (first.expect("added"), second.expect("added"));
         assert_eq!(first, second);
         bank.transactions.rollback(&id).await.expect("rolled back");
@@ -221,7 +225,7 @@ async fn stray_lock_is_told_and_left_alone() {
     bank.write(item.clone()).await;
     bank.faults.record();
     let refused = bank.transactions.run(None, None, vec![add("a", 1)]).await;
-    assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
     let looks = bank.faults.record().into_iter().filter(|sent| sent.body["Key"]["id"]["S"] == "a");
     assert_eq!(looks.count(), 16, "the holder gets time to appear");
     assert_eq!(bank.raw("a").await, Some(item));
@@ -263,9 +267,9 @@ async fn late_write_does_not_undo_a_final_no() {
     bank.assert_clean().await;
 }
 
-/// Without a record nothing can stop the late write, so the caller gets no final answer.
+/// The record stops the late write, so the caller gets a final answer.
 #[tokio::test(start_paused = true)]
-async fn nameless_one_shot_is_told_nothing_after_a_loss() {
+async fn nameless_one_shot_is_told_the_truth_after_a_loss() {
     for is_locked in [true, false] {
         let bank = Bank::new().await;
         bank.open("a", 1).await;
@@ -283,8 +287,39 @@ async fn nameless_one_shot_is_told_nothing_after_a_loss() {
                 bank.open("a", 2).await;
             }
         });
-        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        let before = bank.balance("a").await;
+        match told {
+            // The busy transaction was idle, and gave way: the balance is 1 again.
+            Ok(_) => assert!(is_locked),
+            Err(Error::ConditionFailed { .. } | Error::Contended { .. }) => {}
+            told => panic!("{told:?}"),
+        }
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(bank.balance("a").await, before, "the late write is refused");
     }
+}
+
+/// No attempt is answered. The caller learns the id, under which the outcome is known.
+#[tokio::test(start_paused = true)]
+async fn nameless_one_shot_gets_an_id_when_nothing_is_certain() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let (coordinator, faults) = bank.coordinator_with_keys().await;
+    let lost = std::iter::repeat_n(Fault::RequestLost, 60);
+    faults.script(std::iter::once(Fault::Late(Duration::from_mins(1))).chain(lost));
+    let told = coordinator.run(None, None, vec![add("a", 1)]).await;
+    let Err(Error::Unknown { id, .. }) = told else { panic!("{told:?}") };
+    faults.script([]);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(bank.transactions.status(&id.public()).await.expect("it came late").state, State::Committed);
+    let (again, _) = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await.expect("a repeat");
+    assert_eq!((again, bank.balance("a").await), (id, Some(2)));
+    // The first attempt is late, and the others are in conflict: the call is rolled back, and the late one refused.
+    faults.script(std::iter::once(Fault::Late(Duration::from_mins(1))).chain(vec![Fault::TransactionConflict; 8]));
+    let told = coordinator.run(None, None, vec![add("a", 1)]).await;
+    assert!(matches!(told, Err(Error::RolledBack { .. })), "{told:?}");
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(bank.balance("a").await, Some(2));
 }
 
 /// The first attempt is under way when DynamoDB refuses the repeat for the type of an attribute.
@@ -379,7 +414,7 @@ async fn stuck_item_keeps_no_other_one_locked() {
     // The transaction, the decision, the items, the first one; then the second one.
     faults.at(5, Fault::AccessDenied);
     let told = coordinator.rollback(&id).await;
-    assert!(matches!(told, Err(Error::Corrupt(_))), "{told:?}");
+    assert!(matches!(told, Err(Error::Corrupt { .. })), "{told:?}");
     let locked = bank.scan(ACCOUNTS).await.into_iter().filter(|item| item.contains_key("leaseholdTxId"));
     assert_eq!(locked.count(), 1);
     let status = bank.transactions.status(&id.public()).await.expect("known");

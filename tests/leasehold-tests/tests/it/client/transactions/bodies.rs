@@ -369,6 +369,28 @@ async fn body_gives_way_and_retries_when_another_is_at_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn equal_adds_of_a_body_count_each() {
+    let (bank, network, client) = bank(&[("a", 100)]).await;
+    // Every second answer is lost: the repeats of the client do not count.
+    let mut count = 0;
+    network.set(move |path| {
+        count += u32::from(path == ADD);
+        if path == ADD && count % 2 == 1 { Fate::AnswerLost } else { Fate::Delivered }
+    });
+    client
+        .transaction(async |tx| {
+            for _ in 0..3 {
+                add(&tx, "a", 1).await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await
+        .expect("committed");
+    assert_eq!(bank.balance("a").await, Some(103));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn body_is_not_retried_when_it_found_another_way() {
     let (bank, network, client) = bank(&[("a", 100), ("b", 0)]).await;
     for poor in [false, true] {

@@ -1,0 +1,257 @@
+//! The life cycle of a transaction, as pure functions: what each write of the protocol requires, and what it does; what
+//! a reader of committed states may show; and who may be called idle.
+//!
+//! The expressions of the other modules say the same to DynamoDB. A model explores these functions, with readers,
+//! sweepers and late copies around them. The service itself uses [`View`] and [`Looks`]; [`Rows::after`] is the
+//! model's, and the tests of the transactions hold the expressions to it by examples.
+
+use std::collections::BTreeSet;
+
+pub use crate::model::State;
+
+/// The record of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Record {
+    /// The life of the id. The nonce in the tables.
+    pub life: u64,
+    /// The progress.
+    pub state: State,
+    /// The number of adds so far.
+    pub version: u64,
+    /// The versions whose puts are not applied.
+    pub unapplied: BTreeSet<u64>,
+    /// Whether all items are free.
+    pub is_finished: bool,
+}
+
+/// The lock on an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lock {
+    /// The life of the holder.
+    pub life: u64,
+    /// The version of the record that came with the lock.
+    pub version: u64,
+    /// Whether a put of this version is applied. Only puts on existing items are applied apart.
+    pub is_applied: bool,
+    /// The content of the item before the transaction, which the item keeps.
+    pub before: Option<i64>,
+}
+
+impl Lock {
+    /// Whether both are one value of the lock, which changes with every write of the holder.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.life, self.version, self.is_applied) == (other.life, other.version, other.is_applied)
+    }
+}
+
+/// An item.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Item {
+    /// The content, if the item exists.
+    pub content: Option<i64>,
+    /// The lock, while the item takes part in a transaction.
+    pub lock: Option<Lock>,
+}
+
+/// The rows of one transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rows {
+    /// The record, if there is one.
+    pub record: Option<Record>,
+    /// The items.
+    pub items: Vec<Item>,
+}
+
+/// The change of an item by an add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Change {
+    /// The new content, in the write that locks.
+    Now(i64),
+    /// None: the item is locked for a put, which another write applies.
+    Later,
+}
+
+/// A write, as it was sent. It may arrive at any time, and any number of times.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Write {
+    /// A new record.
+    Begin {
+        /// Its life.
+        life: u64,
+    },
+    /// The lock and the change of one item.
+    Add {
+        /// The life of the transaction.
+        life: u64,
+        /// The version of the record that was read.
+        version: u64,
+        /// The item.
+        item: usize,
+        /// The item's lock as it was read.
+        seen: Option<Lock>,
+        /// The change.
+        change: Change,
+    },
+    /// The content of a put.
+    Apply {
+        /// The item.
+        item: usize,
+        /// The item's lock as it was read.
+        seen: Lock,
+        /// The new content.
+        content: i64,
+    },
+    /// The note that all puts of a version are applied.
+    Confirm {
+        /// The life of the transaction.
+        life: u64,
+        /// The version.
+        version: u64,
+    },
+    /// The decision.
+    Decide {
+        /// The life of the transaction.
+        life: u64,
+        /// The version of the record that was read.
+        version: u64,
+        /// The outcome.
+        outcome: State,
+    },
+    /// The end of a lock.
+    Free {
+        /// The item.
+        item: usize,
+        /// The item's lock as it was read.
+        seen: Lock,
+        /// The content that it leaves: none where `keeps` is false.
+        restored: Option<i64>,
+        /// Whether the content stays as it is.
+        keeps: bool,
+    },
+    /// The note that all items are free.
+    Finish {
+        /// The life of the transaction.
+        life: u64,
+    },
+}
+
+impl Write {
+    /// The write that frees an item of a decided transaction, as it was read.
+    pub const fn free(item: usize, seen: Lock, outcome: State) -> Self {
+        // A put that was not applied has left the content as it was.
+        let keeps = matches!(outcome, State::Committed) || !seen.is_applied;
+        Self::Free { item, seen, restored: if keeps { None } else { seen.before }, keeps }
+    }
+}
+
+impl Rows {
+    /// Returns the rows after a write, or `None` if its condition does not hold.
+    pub fn after(&self, write: &Write) -> Option<Self> {
+        let mut rows = self.clone();
+        let record = rows.record.as_mut();
+        let of_life = |life: u64| move |record: &&mut Record| record.life == life;
+        match *write {
+            Write::Begin { life } => {
+                if record.is_some() {
+                    return None;
+                }
+                let (unapplied, is_finished) = (BTreeSet::new(), false);
+                rows.record = Some(Record { life, state: State::Pending, version: 0, unapplied, is_finished });
+            }
+            Write::Add { life, version, item, seen, change } => {
+                let record = record.filter(of_life(life))?;
+                let item = rows.items.get_mut(item)?;
+                let is_as_seen = match (&item.lock, &seen) {
+                    (None, None) => true,
+                    (Some(lock), Some(seen)) => lock.is_same(seen),
+                    _ => false,
+                };
+                if record.state != State::Pending || record.version != version || !is_as_seen {
+                    return None;
+                }
+                record.version += 1;
+                let before = item.lock.map_or(item.content, |lock| lock.before);
+                let is_applied = matches!(change, Change::Now(_));
+                item.lock = Some(Lock { life, version: record.version, is_applied, before });
+                match change {
+                    Change::Now(content) => item.content = Some(content),
+                    Change::Later => drop(record.unapplied.insert(record.version)),
+                }
+            }
+            Write::Apply { item, seen, content } => {
+                let item = rows.items.get_mut(item)?;
+                let lock = item.lock.as_mut().filter(|lock| lock.is_same(&seen))?;
+                lock.is_applied = true;
+                item.content = Some(content);
+            }
+            Write::Confirm { life, version } => {
+                record.filter(of_life(life))?.unapplied.remove(&version);
+            }
+            Write::Decide { life, version, outcome } => {
+                let record = record.filter(of_life(life))?;
+                let waits = outcome == State::Committed && !record.unapplied.is_empty();
+                if record.state != State::Pending || record.version != version || waits {
+                    return None;
+                }
+                record.state = outcome;
+            }
+            Write::Free { item, seen, restored, keeps } => {
+                let item = rows.items.get_mut(item)?;
+                item.lock.filter(|lock| lock.is_same(&seen))?;
+                item.lock = None;
+                if !keeps {
+                    item.content = restored;
+                }
+            }
+            Write::Finish { life } => record.filter(of_life(life))?.is_finished = true,
+        }
+        Some(rows)
+    }
+}
+
+/// The part of a locked item that a reader of committed states may show. The reader read the item first and then the
+/// record of the holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// The item before the transaction. The item was locked when it was read, and the holder was not committed later.
+    Before,
+    /// The item itself, read once more. The holder is committed, and may have written the item again between the two
+    /// reads. A read after the commit finds the last content.
+    AsReadAfter,
+    /// Neither: the holder of this lock is over, and freed the item.
+    Again,
+}
+
+impl View {
+    /// The view by the state of the holder, or by the lack of a record of this life.
+    pub const fn of(holder: Option<State>) -> Self {
+        match holder {
+            Some(State::Pending | State::RolledBack) => Self::Before,
+            Some(State::Committed) => Self::AsReadAfter,
+            None => Self::Again,
+        }
+    }
+}
+
+/// The looks of one judge at the signs of life of an open transaction. The times are of the judge's own monotonic
+/// clock. Nothing that another process wrote is compared with a clock.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Looks<Life, Moment> {
+    life: Life,
+    since: Moment,
+}
+
+impl<Life: PartialEq, Moment: Copy> Looks<Life, Moment> {
+    /// The first look.
+    pub const fn first(life: Life, now: Moment) -> Self {
+        Self { life, since: now }
+    }
+
+    /// Returns the moment since which every look has seen the same signs of life, this one included.
+    pub fn unchanged_since(&mut self, life: Life, now: Moment) -> Moment {
+        if self.life != life {
+            *self = Self::first(life, now);
+        }
+        self.since
+    }
+}
