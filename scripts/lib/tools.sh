@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Shared by the scripts that install tools: each of a pinned version, in a virtual environment under target/tools. To be
-# sourced, in the root of the repository.
+# sourced; the tools' paths count from the root of the repository.
 
 say() {
     printf '%s, %d s: %s\n' "$(basename "$0" .sh)" "$SECONDS" "$*" >&2
@@ -15,11 +15,16 @@ as_root() {
     if [[ $EUID -eq 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
-# Installs Debian packages.
+# Installs Debian packages, one caller at a time. An installation that was killed half way, by a Ctrl-C or a time-out, is
+# completed first: apt-get refuses everything until that is done.
 apt_install() {
     command -v apt-get >/dev/null || die "please install $*"
-    as_root apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    (
+        flock 9 &&
+            as_root env DEBIAN_FRONTEND=noninteractive dpkg --configure -a &&
+            as_root apt-get update -qq &&
+            as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+    ) 9>"${TMPDIR:-/tmp}/leasehold-apt.lock" >/dev/null
 }
 
 # Makes a virtual environment in $1 with the packages that follow, all at once or not at all. Scripts that run side by

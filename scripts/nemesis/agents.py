@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from typing import Any
 
 from nemesis import LIBFAKETIME, Service, listed
 from proxy import Proxy
@@ -176,12 +177,29 @@ class Stage:
         return Counter({f"calls {fate}": count for fate, count in (self.front.counts + self._seam.counts).items()})
 
 
-class Agent:
+class Pausable:
+    """A process that is stopped, and goes on by itself later. Its owner starts the process."""
+
+    process: Any = None
+    continue_at: float | None = None
+
+    def pause(self, until):
+        if self.continue_at is None and self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.continue_at = until
+
+    def look(self, now):
+        if self.continue_at is not None and now >= self.continue_at:
+            self.process.send_signal(signal.SIGCONT)
+            self.continue_at = None
+
+
+class Agent(Pausable):
     """A process that is started again whenever it ends."""
 
     def __init__(self, name, command, environment, folder):
         self.name, self.command, self.environment, self.folder = name, command, environment, folder
-        self.restarts, self.continue_at, self.failed = 0, None, False
+        self.restarts, self.failed = 0, False
         self._start()
 
     def _start(self):
@@ -221,16 +239,6 @@ class Agent:
 
     def kill(self):
         self.process.kill()
-
-    def pause(self, until):
-        if self.continue_at is None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)
-            self.continue_at = until
-
-    def look(self, now):
-        if self.continue_at is not None and now >= self.continue_at:
-            self.process.send_signal(signal.SIGCONT)
-            self.continue_at = None
 
     def stop(self):
         self.process.kill()

@@ -135,6 +135,11 @@ def read(path):
                 raise
 
 
+def judged(history, rules):
+    """Returns all violations of the named rules, a sentence each, which begins with the name of its rule."""
+    return [f"{name}: {sentence}" for name, rule in rules.items() for sentence in rule(history)]
+
+
 def main(paths, violations=violations):
     """Prints the violations of the histories in these files."""
     events = sorted((event for path in paths for event in read(path)), key=lambda event: event["at"])

@@ -18,7 +18,7 @@ from collections import Counter
 
 import checker
 import coordination_checker
-from agents import ROOT, Stage, Told, arguments, run_for
+from agents import ROOT, Pausable, Stage, Told, arguments, run_for
 
 CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "job-pool": 2, "job-fair": 1, "job-once": 1}
 LOCKS = ["a", "b", "c", "chief", "hourly", "job", "job-chief"]
@@ -123,12 +123,11 @@ ASKING = {
 """The command for each key of a job."""
 
 
-class Shell:
+class Shell(Pausable):
     """Jobs under `leasehold run` and `elect`, one after the other. They note themselves that they are alive."""
 
     def __init__(self, name, stage):
         self.name, self.stage, self.folder = name, stage, stage.folder
-        self.process = self.continue_at = None
         self.restarts, self.failed = 0, False
 
     def run(self, share):
@@ -166,16 +165,6 @@ class Shell:
             self.restarts += 1
             # The process, or its whole group.
             (os.kill if random.random() < 0.5 else os.killpg)(self.process.pid, signal.SIGKILL)
-
-    def pause(self, until):
-        if self.continue_at is None and self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)
-            self.continue_at = until
-
-    def look(self, now):
-        if self.continue_at is not None and now >= self.continue_at:
-            self.process.send_signal(signal.SIGCONT)
-            self.continue_at = None
 
     def stop(self):
         if self.process is not None and self.process.poll() is None:

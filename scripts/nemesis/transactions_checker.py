@@ -474,9 +474,8 @@ RULES = {
 
 
 def violations(events, rules=RULES):
-    """Returns all violations, a sentence each, which begins with the name of its rule."""
-    history = History(events)
-    return [f"{name}: {sentence}" for name, rule in rules.items() for sentence in rule(history)]
+    """Returns all violations, as `checker.judged` does."""
+    return checker.judged(History(events), rules)
 
 
 if __name__ == "__main__":

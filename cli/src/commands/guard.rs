@@ -3,7 +3,7 @@
 //!
 //! A pipe leads from `run` to its guardian. `run` writes down until when it believes in its grant; the end of the pipe
 //! is the end of `run`. The guardian adopts the orphans among its descendants, so that none escapes by a second fork or
-//! a session of its own. It has a process group of its own: a signal to the group of `run` leaves it alone.
+//! a session of its own. It has a session of its own: a signal to the group of `run` leaves it alone.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitStatus;
-use nix::unistd::{Pid, close, dup, getpgrp, getppid};
+use nix::unistd::{Pid, close, dup, getppid, setsid};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe::{Receiver, Sender, pipe};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,10 +43,6 @@ pub(crate) struct GuardArgs {
     /// The process that keeps the grant.
     #[arg(long)]
     parent: i32,
-
-    /// The process group of the command.
-    #[arg(long)]
-    group: i32,
 
     /// The end of the pipe from which orders come.
     #[arg(long)]
@@ -86,10 +82,9 @@ impl Guardian {
         // A copy of a descriptor is inherited, unlike the original.
         let inherited = dup(theirs.into_nonblocking_fd()?)?;
         let mut guardian = Command::new(exec::own_binary());
-        guardian.arg0("leasehold").arg(NAME).process_group(0);
+        guardian.arg0("leasehold").arg(NAME);
         for (name, value) in [
             ("--parent", i64::from(std::process::id())),
-            ("--group", i64::from(getpgrp().as_raw())),
             ("--orders", i64::from(inherited.as_raw_fd())),
             ("--until", millis(since_boot() + remaining)),
             ("--grace", millis(grace)),
@@ -144,7 +139,10 @@ pub(crate) async fn main(args: GuardArgs) -> Result<ExitCode, Failure> {
     if getppid().as_raw() != args.parent {
         return Err(Failure::failed("the parent is gone"));
     }
-    let child = exec::tied(&args.command).process_group(args.group).spawn().map_err(cannot_guard)?;
+    let child = exec::tied(&args.command).spawn().map_err(cannot_guard)?;
+    // The command stays in the group of `run`. A guardian of the same session but another group would have the kernel
+    // hang the whole group up, where the command ends while `run` is stopped and no shell is above them.
+    setsid().map_err(|error| cannot_guard(error.into()))?;
     let child = i32::try_from(child.id()).map_err(|error| cannot_guard(io::Error::other(error)))?;
     let guard = Guard {
         child: Pid::from_raw(child),

@@ -373,7 +373,9 @@ pub(crate) fn clear<'a>(version: &str, attributes: impl IntoIterator<Item = &'a 
 pub(crate) fn want(request: &Want) -> Write {
     let mut builder = Builder::of_lock();
     builder.condition(IS_HELD);
-    builder.condition("leaseVersion = recordVersionNumber");
+    // A row that is not there has no versions. DynamoDB finds two absent attributes unequal; ministack finds them
+    // equal.
+    builder.condition("attribute_exists(leaseVersion) AND leaseVersion = recordVersionNumber");
     builder.condition("NOT attribute_type(leaseholdWanted, :string)");
     builder.write.text(":string", "S");
     builder.put(LEASEHOLD_WANTED, text(request.owner_name.as_str()));

@@ -22,6 +22,21 @@
 
 #![allow(clippy::expect_used, clippy::unreachable, reason = "what the model itself wrote is as it wrote it")]
 
+/// Makes a test of each clause, with the `check_broken` of its model, and one that no clause is left out.
+#[cfg(test)]
+macro_rules! clauses {
+    ($($test:ident: $clause:ident breaks $promise:literal),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            check_broken(Clause::$clause, $promise);
+        })+
+        #[test]
+        fn every_clause_has_a_test() {
+            assert_eq!([$(Clause::$clause),+], Clause::ALL);
+        }
+    };
+}
+
 mod bounds;
 mod caller;
 mod clause;
@@ -155,19 +170,6 @@ mod tests {
         let checker = protocol.explored().finish_when(found).spawn_dfs().join();
         let trace = checker.discovery(promise);
         assert!(trace.is_some(), "{promise}, without {clause:?} as well: {} states", checker.unique_state_count());
-    }
-
-    macro_rules! clauses {
-        ($($test:ident: $clause:ident breaks $promise:literal),+ $(,)?) => {
-            $(#[test]
-            fn $test() {
-                check_broken(Clause::$clause, $promise);
-            })+
-            #[test]
-            fn every_clause_has_a_test() {
-                assert_eq!([$(Clause::$clause),+], Clause::ALL);
-            }
-        };
     }
 
     clauses! {

@@ -462,19 +462,6 @@ mod tests {
         panic!("{promise}, without {clause:?} as well");
     }
 
-    macro_rules! clauses {
-        ($($test:ident: $clause:ident breaks $promise:literal),+ $(,)?) => {
-            $(#[test]
-            fn $test() {
-                check_broken(Clause::$clause, $promise);
-            })+
-            #[test]
-            fn every_clause_of_deals_has_a_test() {
-                assert_eq!([$(Clause::$clause),+], Clause::ALL);
-            }
-        };
-    }
-
     clauses! {
         locks_need_a_pending_record: Pending breaks "all or nothing",
         decisions_need_their_version: Version breaks "every lock can be freed",

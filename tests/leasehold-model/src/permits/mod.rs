@@ -119,19 +119,6 @@ mod tests {
         assert!(trace.is_some(), "{promise}, without {clause:?} as well: {} states", checker.unique_state_count());
     }
 
-    macro_rules! clauses {
-        ($($test:ident: $clause:ident breaks $promise:literal),+ $(,)?) => {
-            $(#[test]
-            fn $test() {
-                check_broken(Clause::$clause, $promise);
-            })+
-            #[test]
-            fn every_clause_of_semaphores_has_a_test() {
-                assert_eq!([$(Clause::$clause),+], Clause::ALL);
-            }
-        };
-    }
-
     clauses! {
         dead_holders_need_their_version: DeadHolderVersion breaks "who heartbeats keeps the permits",
         dead_tickets_need_their_version: DeadTicketVersion breaks "who comes first goes first",
