@@ -128,7 +128,7 @@ pub(crate) fn ring_slot(number: u64) -> &'static str {
 }
 
 /// The age of a view: the row's fencing token and the number of its next ticket. Both only rise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     pub(crate) token: u64,
     pub(crate) ticket: u64,

@@ -672,13 +672,40 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
     assert!(grants > 60, "too little happened: {grants}");
 }
 
-/// Several callers under random failures: whoever asks while a waiter's ticket is in the queue is granted after that
-/// waiter. The failures are shorter than a ticket's lease, so no waiter counts as dead. With an odd seed the callers
-/// are tasks of one client.
+/// A grant of the test below.
+struct Granted {
+    owner_name: String,
+    permits: u64,
+    token: u64,
+    asked: Instant,
+    granted: Instant,
+    released: Instant,
+}
+
+/// An observer's notes of one waiter.
+struct Queued {
+    seen: Instant,
+    /// The last change, the times of its first view and its last, and whether the waiter could take its permits.
+    spans: Vec<(String, Instant, Instant, bool)>,
+}
+
+impl Queued {
+    /// Whether the waiter left permits that it could take for the five seconds that end a moment before `end`, or later.
+    fn left_permits(&self, start: Instant, end: Instant) -> bool {
+        let is_left = |&(_, first, last, fits): &(String, Instant, Instant, bool)| {
+            fits && last - first >= Duration::from_millis(4700) && last + SECOND / 5 >= start && first <= end
+        };
+        self.spans.iter().any(is_left)
+    }
+}
+
+/// Several callers under random failures: whoever asks while a waiter's ticket is in the queue takes no permits that the
+/// waiter needs, unless the waiter left them for five seconds. The failures are shorter than a ticket's lease, so no
+/// waiter counts as dead. With an odd seed the callers are tasks of one client.
 #[tokio::test(start_paused = true)]
 async fn late_callers_never_overtake_a_ticket() {
     const CAPACITY: u64 = 3;
-    let mut waits = 0;
+    let (mut waits, mut left) = (0, 0);
     for seed in 0..4 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let world = World::new().await;
@@ -688,9 +715,12 @@ async fn late_callers_never_overtake_a_ticket() {
         for name in ["ann", "bob", "cyd", "dan", "eve"] {
             let (client, network) = if seed % 2 == 0 { caller(&world, name) } else { shared.clone() };
             let mut fates = rng.fork();
-            // A waiter that takes its permits within five seconds keeps its place.
-            network.set(move |_| match fates.u32(0..5) {
-                0 => Fate::Slow(Duration::from_millis(fates.u64(0..500))),
+            network.set(move |_| match fates.u32(0..15) {
+                0 => Fate::AnswerLost,
+                1 => Fate::NotSent,
+                2 => Fate::Overdue(Duration::from_millis(fates.u64(0..5000))),
+                3 => Fate::AnswerLate(Duration::from_millis(fates.u64(0..5000))),
+                4 => Fate::Slow(Duration::from_millis(fates.u64(0..5000))),
                 _ => Fate::Delivered,
             });
             let mut rng = rng.fork();
@@ -699,13 +729,13 @@ async fn late_callers_never_overtake_a_ticket() {
                 while Instant::now() < end {
                     let owner_name = format!("{name}-{}", rng.u64(..));
                     let patience = if rng.bool() { Wait::Forever } else { Wait::AtMost(SECOND * 15) };
-                    let request = PermitRequest::new().permits(CAPACITY).owner_name(&owner_name);
+                    let permits = rng.u64(1..=CAPACITY);
+                    let request = PermitRequest::new().permits(permits).owner_name(&owner_name).wait(patience);
                     let asked = Instant::now();
-                    if let Ok(Acquisition::Granted(guard)) =
-                        client.semaphore("Pool", CAPACITY).acquire(request.wait(patience)).await
-                    {
-                        grants.push((owner_name, asked, guard.fencing_token()));
+                    if let Ok(Acquisition::Granted(guard)) = client.semaphore("Pool", CAPACITY).acquire(request).await {
+                        let (token, granted) = (guard.fencing_token(), Instant::now());
                         sleep(Duration::from_millis(rng.u64(0..6000))).await;
+                        grants.push(Granted { owner_name, permits, token, asked, granted, released: Instant::now() });
                         drop(guard.release().await);
                     }
                     sleep(Duration::from_millis(rng.u64(0..3000))).await;
@@ -714,11 +744,19 @@ async fn late_callers_never_overtake_a_ticket() {
             }));
         }
         let observer = world.client("observer").semaphore("Pool", CAPACITY);
-        let mut queued = HashMap::new();
+        let mut queued: HashMap<String, Queued> = HashMap::new();
         while Instant::now() < end {
             let row = observer.get().await.ok().and_then(|row| row.semaphore);
-            for ticket in row.into_iter().flat_map(|row| row.queue) {
-                queued.entry(ticket.owner_name).or_insert_with(Instant::now);
+            let now = Instant::now();
+            for row in row.iter() {
+                for ticket in &row.queue {
+                    let new = || Queued { seen: now, spans: Vec::new() };
+                    let spans = &mut queued.entry(ticket.owner_name.clone()).or_insert_with(new).spans;
+                    match spans.last_mut() {
+                        Some((changed, _, last, _)) if *changed == row.changed => *last = now,
+                        _ => spans.push((row.changed.clone(), now, now, row.available >= ticket.permits)),
+                    }
+                }
             }
             sleep(SECOND / 10).await;
         }
@@ -726,15 +764,21 @@ async fn late_callers_never_overtake_a_ticket() {
         for caller in callers {
             grants.extend(caller.await.expect("no panic"));
         }
-        for (waiter, _, token) in &grants {
-            let Some(seen) = queued.get(waiter) else { continue };
+        for waiter in &grants {
+            let Some(ticket) = queued.get(&waiter.owner_name) else { continue };
             waits += 1;
-            for (late, asked, earlier) in &grants {
-                assert!(asked <= seen || token < earlier, "seed {seed}: {late} overtook {waiter}");
+            for late in grants.iter().filter(|late| late.asked > ticket.seen && late.token < waiter.token) {
+                let held_on = |other: &&Granted| other.token < late.token && other.released > late.granted;
+                let taken: u64 = grants.iter().filter(held_on).map(|other| other.permits).sum();
+                let fits = taken + late.permits + waiter.permits <= CAPACITY;
+                let is_left = ticket.left_permits(late.asked, late.granted);
+                left += u32::from(is_left);
+                assert!(fits || is_left, "seed {seed}: {} overtook {}", late.owner_name, waiter.owner_name);
             }
         }
     }
     assert!(waits > 100, "too few waited: {waits}");
+    assert!(left * 10 < waits, "too many were passed: {left} of {waits}");
 }
 
 /// The grant's answer is lost, its repeat is not sent, and the ticket is due for its refresh: the refresh is refused,
