@@ -138,6 +138,14 @@ def test_queue_is_in_order(make_client: MakeClient, client: Client, key: str) ->
     assert order == [0, 1, 2, 3, 4]
 
 
+def test_dead_permit_is_taken_by_the_servers_clock(client: Client, make_client: MakeClient, key: str) -> None:
+    client.semaphore(key, 1).acquire(lease=0.1, manual_heartbeats=True).granted()
+    time.sleep(1.3)  # the lease, and the bound of the skew of a second
+    assert isinstance(make_client().semaphore(key, 1).try_acquire(), Held)
+    guard = make_client().semaphore(key, 1).try_acquire(staleness="clock").granted()
+    guard.release()
+
+
 def test_try_acquire_does_not_pass_the_queue(client: Client, make_client: MakeClient, key: str) -> None:
     semaphore = client.semaphore(key, 2)
     holder = semaphore.acquire().granted()

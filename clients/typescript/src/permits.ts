@@ -52,6 +52,11 @@ export interface TryPermitsOptions extends GuardOptions {
   lease?: number | undefined;
   /** A payload of this holder, for everyone to read: at most 256 bytes. */
   data?: string | Uint8Array | undefined;
+  /**
+   * `"clock"`: the service judges by its own clock which holders and waiters are dead, for callers that keep no
+   * observations. A caller that waits observes them as well. Default: `"rvn"`.
+   */
+  staleness?: "rvn" | "clock" | undefined;
   /** Ends the call during any wait; the call rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -172,7 +177,9 @@ export interface PermitsTarget {
 }
 
 /** A request for permits, or for a ticket, which has no payload. */
-type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> & WirePayload;
+type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> &
+  Pick<Requests["semaphore-acquire"], "staleness"> &
+  WirePayload;
 
 /** Makes the guard of a grant. */
 export type GuardClass<Guard extends PermitsGuard> = new (
@@ -218,7 +225,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     if (this.#granted) return this.#granted;
     const isUnanswered = this.numbers.isOpen && this.#isForPermits;
     const next = this.#plan(Infinity);
-    const names = next && "ask" in next ? next.ask : [];
+    const isFirstByClock = this.options.staleness === "clock" && this.#mustAsk;
+    const names = next && "ask" in next && !isFirstByClock ? next.ask : [];
     if (this.#view && !this.#mustAsk && !isUnanswered && !(next && "ask" in next && this.#mayName(names))) {
       throw new LockHeldError("The permits are held, or somebody is ahead in the queue.", this.#view);
     }
@@ -378,7 +386,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   }
 
   async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
-    const wanted = { ...this.#common(observed), leaseDurationMs: this.leaseDuration, ...toWire(this.options.data) };
+    const staleness = observed.length ? undefined : this.options.staleness;
+    const wanted = { ...this.#common(observed), leaseDurationMs: this.leaseDuration, ...toWire(this.options.data), staleness };
     for (;;) {
       const { granted } = await this.#send(wanted, true);
       if (granted) return granted;

@@ -105,9 +105,9 @@ impl Client {
                 None => self.row(key).await,
                 Some(seen) => self.look(key.clone(), seen.as_ref(), LONGEST_WATCH).await,
             };
-            let is_same = |row: &Option<Lock>| {
-                Some(row.as_ref().map(version_of)) == seen.as_ref().map(|seen| seen.as_ref().map(version_of))
-            };
+            // A grant of permits changes the record, and not what a watch compares.
+            let version = |row: &Option<Lock>| row.as_ref().map(|row| row.record_version_number.clone());
+            let is_same = |row: &Option<Lock>| Some(version(row)) == seen.as_ref().map(version);
             match row {
                 Ok(row) if !is_same(&row) => return Ok(row),
                 Err(error) if !error.is_retryable() => return Err(error),

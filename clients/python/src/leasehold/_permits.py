@@ -49,6 +49,8 @@ class Want:
     ticket_lease: float
     """Seconds without a refresh of the ticket after which others may pass it."""
     data: bytes | str | None
+    by_clock: bool
+    """Whether the service judges which holders are dead, for requests that name none."""
 
 
 class PermitsAcquisition(Requests[_Request], Generic[P]):
@@ -203,7 +205,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
     def _known_names(self) -> tuple[Entry, ...]:
         """The dead entries that this client's earlier calls have shown."""
         view = self._core.entries.view(self.name)
-        if view is None:
+        if view is None or self._want.by_clock:
             return ()
         step = plan(view, self._want.permits, None, self._stale_in, None, math.inf)
         return step.names if isinstance(step, Ask) else ()
@@ -214,6 +216,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             "leaseDurationMs": lease_to_ms(self._want.lease),
             "data": payload_text(self._want.data),
             "dataBase64": payload_base64(self._want.data),
+            "staleness": "clock" if self._want.by_clock and not names else None,
         }
         self._names = names
         return await self._send_next(("acquire", request), timeout)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry, SemaphoreState,
 };
-use leasehold_wire::{GetRequest, Lock, Secret};
+use leasehold_wire::{GetRequest, Lock, Secret, Staleness};
 
 use super::plan::{Plan, Waiter};
 use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
@@ -28,7 +28,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 const REFRESHES_PER_LEASE: u32 = 3;
 
 impl Semaphore {
-    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases.
+    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases, or that
+    /// the service judges dead, where the request says so. A refusal that shows permits which the request could have is
+    /// followed by a second one.
     ///
     /// # Errors
     /// Any [`ErrorKind`] but `Held`. After an error that leaves the grant unknown, the client releases the permits in
@@ -40,17 +42,21 @@ impl Semaphore {
 
     async fn ask_once(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
         let mut pursuit = Pursuit::new(self, request)?;
-        let names = pursuit.known_dead();
-        match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
-            Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
-            Ok(None) => Err(Error::abandoned()),
-            Err(error) => match error.kind() {
-                ErrorKind::Held(lock) => {
-                    pursuit.saw(lock.clone());
-                    Ok(Acquisition::Held(HeldPermits { lock: lock.clone() }))
-                }
-                _ => Err(error),
-            },
+        let (mut names, mut is_first) = (pursuit.known_dead(), true);
+        loop {
+            let error = match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
+                Ok(Some(guard)) => return Ok(Acquisition::Granted(guard)),
+                Ok(None) => return Err(Error::abandoned()),
+                Err(error) => error,
+            };
+            let ErrorKind::Held(lock) = error.kind() else { return Err(error) };
+            pursuit.refused_by(lock.clone());
+            // An epoch was too old, or a loaded observation shows a dead holder.
+            let plan = pursuit.state().map(|state| pursuit.plan(state, Duration::MAX));
+            match plan.filter(|_| is_first) {
+                Some(Plan::Ask(dead)) => (names, is_first) = (dead, false),
+                _ => return Ok(Acquisition::Held(HeldPermits { lock: lock.clone() })),
+            }
         }
     }
 
@@ -219,7 +225,15 @@ impl<'a> Pursuit<'a> {
 
     /// The dead entries of an earlier view, if naming them is all that a grant needs.
     fn known_dead(&self) -> Vec<ObservedEntry> {
+        if self.is_by_clock() {
+            return Vec::new();
+        }
         self.semaphore.client.semaphores().known_dead(&self.semaphore.key, self.permits)
+    }
+
+    /// Whether the service judges which holders are dead, for the requests that name none.
+    fn is_by_clock(&self) -> bool {
+        self.request.staleness == Staleness::Clock
     }
 
     fn next(&self, left: Duration) -> Next {
@@ -253,7 +267,7 @@ impl<'a> Pursuit<'a> {
         }
         let names = self.known_dead();
         let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
-        if names.is_empty() && must_queue { Next::Enqueue(names) } else { Next::Ask(names) }
+        if names.is_empty() && must_queue && !self.is_by_clock() { Next::Enqueue(names) } else { Next::Ask(names) }
     }
 
     fn owner_name(&self) -> String {
@@ -269,6 +283,7 @@ impl<'a> Pursuit<'a> {
             permits: Some(self.permits),
             capacity: self.semaphore.capacity,
             lease_duration_ms: Some(millis(self.lease)),
+            staleness: (observed.is_empty() && self.is_by_clock()).then_some(Staleness::Clock),
             observed,
             epoch: self.epoch.clone(),
             number: self.ticket.as_ref().map(|place| place.number),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
-use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
+use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome, Staleness};
 
 pub(crate) use self::seen::Semaphores;
 use crate::attempt::Subject;
@@ -53,6 +53,7 @@ pub struct PermitRequest {
     owner_name: Option<String>,
     lease: Option<Duration>,
     wait: Wait,
+    staleness: Staleness,
     poll_interval: Option<Duration>,
     keeping: Keeping,
     data: Option<Vec<u8>>,
@@ -273,6 +274,14 @@ impl PermitRequest {
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Lets the service judge by its own clock which holders and waiters are dead, for callers that keep no observations.
+    /// A caller that goes on to wait observes them as well. The service documents its bound on the difference of clocks.
+    #[must_use]
+    pub fn stale_by_clock(mut self) -> Self {
+        self.staleness = Staleness::Clock;
         self
     }
 

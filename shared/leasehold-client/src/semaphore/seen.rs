@@ -10,7 +10,7 @@ use lru::LruCache;
 use super::plan::{MAX_NAMES, Plan, Waiter, plan, ticket_named};
 use crate::LockKey;
 use crate::clock::Instant;
-use crate::observation::Observation;
+use crate::observation::{Observation, SavedObservation};
 use crate::timing::stale_after;
 
 /// The number of semaphores that a client remembers, each with up to two hundred entries. Beyond that it forgets the
@@ -50,6 +50,28 @@ impl Semaphores {
         let entries = holders.chain(tickets).map(observe).collect();
         let epoch = known_epoch(&state.epoch);
         self.0.put(key.clone(), Seen { state: Some(state.clone()), epoch, entries });
+    }
+
+    pub(crate) fn save(&self) -> Vec<SavedObservation> {
+        let of = |(key, seen): (&LockKey, &Seen)| {
+            let save = |(id, seen): (&String, &Observation)| SavedObservation::of(key, Some(id), seen);
+            seen.entries.iter().map(save).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
+    /// Loads another process's observations, as those of locks are loaded. They count as soon as a view shows their
+    /// entries.
+    pub(crate) fn load(&mut self, saved: impl IntoIterator<Item = SavedObservation>, margin: Duration) {
+        for saved in saved {
+            let loaded = Observation::load(&saved, margin);
+            let Some(id) = saved.entry_id else { continue };
+            let key = LockKey { key: saved.key, sort_key: saved.sort_key };
+            let known = self.0.get_or_insert_mut(key, Seen::default);
+            if known.entries.get(&id).is_none_or(|known| known.gives_way_to(&loaded)) {
+                known.entries.insert(id, loaded);
+            }
+        }
     }
 
     /// Marks the view as outdated, since permits were granted to this client.

@@ -88,7 +88,7 @@ impl Bounds {
             Self { name: "small, permits", in_flight: 2, ..SMALL },
             Self { name: "small, repeats", attempts: 2, copies: 1, end: 100, ..SMALL },
             Self { name: "small, a reader and a writer", wants: &[1, 2], capacity: 2, gives_back: true, ..SMALL },
-            Self { name: "small, a queue", queue: true, lease_ids: 2, end: 100, ..SMALL },
+            Self { name: "small, a queue", queue: true, held: 1, end: 100, ..SMALL },
             Self { name: "small, a new capacity", capacity: 2, new_capacities: &[1], end: 100, ..SMALL },
             Self { name: "small, drift", ..drift },
             Self { name: "small, turns", queue: true, wants: &[2, 1], capacity: 2, held: 1, ..SMALL },

@@ -831,7 +831,8 @@ impl World {
             // A late attempt at the request before may have been granted.
             (None, Answer::Superseded) => matches!(asked.request, Request::Enqueue { .. }),
             (None, _) => true,
-            (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release) && !is_there,
+            // A row may forget how a claim ended, and never that it did.
+            (Some(_), Answer::Lost) => (self.crowds > 0 || !matches!(asked.request, Request::Release)) && !is_there,
             (Some(Answer::Queued { .. }), _) if !is_there => true,
             (Some(first), _) => first == answer,
         };
