@@ -28,9 +28,9 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 const REFRESHES_PER_LEASE: u32 = 3;
 
 impl Semaphore {
-    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases, or that
-    /// the service judges dead, where the request says so. A refusal that shows permits which the request could have is
-    /// followed by a second one.
+    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases, or
+    /// that the service judges dead, where the request says so. A refusal that shows permits which the request could
+    /// have is followed by a second one.
     ///
     /// # Errors
     /// Any [`ErrorKind`] but `Held`. After an error that leaves the grant unknown, the client releases the permits in
@@ -167,8 +167,18 @@ struct Pursuit<'a> {
     refused: Option<Vec<ObservedEntry>>,
     /// The epoch of the last answer before this lease id had a claim: of a view for a fresh lease id, then of refusals.
     epoch: Option<String>,
-    /// The last change that a view showed, and the times of its first view and its last.
-    change: Option<(String, Instant, Instant)>,
+    /// The time before the last request was sent.
+    asked: Instant,
+    change: Option<Unchanged>,
+}
+
+/// The last change that a view showed.
+struct Unchanged {
+    change: String,
+    /// The time after its first view arrived.
+    since: Instant,
+    /// The time before the request for its last view: a late answer shows an old row.
+    until: Instant,
 }
 
 /// A place in the queue.
@@ -199,6 +209,7 @@ impl<'a> Pursuit<'a> {
             is_full: false,
             refused: None,
             epoch: semaphore.client.semaphores().epoch(&semaphore.key),
+            asked: Instant::now(),
             change: None,
         })
     }
@@ -218,7 +229,11 @@ impl<'a> Pursuit<'a> {
             ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
             refresh_in: self.ticket.as_ref().map(Place::refresh_in),
             left,
-            unchanged: self.change.as_ref().map_or(Duration::ZERO, |(_, first, last)| *last - *first),
+            unchanged: self
+                .change
+                .as_ref()
+                .map_or(Duration::ZERO, |seen| seen.until.saturating_duration_since(seen.since)),
+            watched: self.change.as_ref().map_or(Duration::ZERO, |seen| seen.since.elapsed()),
         };
         self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
     }
@@ -315,6 +330,7 @@ impl<'a> Pursuit<'a> {
     /// Sends a request. Returns the guard if permits were granted, and `None` for a place in the queue.
     async fn send(&mut self, step: PermitCall, limit: Duration) -> Result<Option<PermitGuard>, Error> {
         let key = self.semaphore.key.clone();
+        self.asked = Instant::now();
         let (numbered, result) = self
             .attempt
             .send(
@@ -389,8 +405,8 @@ impl<'a> Pursuit<'a> {
                 }
                 let now = Instant::now();
                 match &mut self.change {
-                    Some((change, _, last)) if *change == state.changed => *last = now,
-                    _ => self.change = Some((state.changed.clone(), now, now)),
+                    Some(seen) if seen.change == state.changed => seen.until = self.asked,
+                    change => *change = Some(Unchanged { change: state.changed.clone(), since: now, until: now }),
                 }
                 self.view = row;
             }
@@ -408,6 +424,7 @@ impl<'a> Pursuit<'a> {
         let Some(until) = until.filter(|_| client.watches(self.request.poll_interval)) else {
             return self.poll(longest).await;
         };
+        self.asked = Instant::now();
         let tick = || {
             if let Some(view) = view {
                 budget.report(self.request.on_wait.as_ref(), view, longest);
@@ -432,6 +449,7 @@ impl<'a> Pursuit<'a> {
     async fn read(&mut self, limit: Duration) -> Result<(), Error> {
         let client = &self.semaphore.client;
         client.check_open()?;
+        self.asked = Instant::now();
         let request = GetRequest { key: self.semaphore.key.key.clone(), sort_key: self.semaphore.key.sort_key.clone() };
         match client.remote().get_semaphore(&request, limit).await {
             Ok(row) => self.saw(Box::new(row)),

@@ -277,8 +277,9 @@ impl PermitRequest {
         self
     }
 
-    /// Lets the service judge by its own clock which holders and waiters are dead, for callers that keep no observations.
-    /// A caller that goes on to wait observes them as well. The service documents its bound on the difference of clocks.
+    /// Lets the service judge by its own clock which holders and waiters are dead, for callers that keep no
+    /// observations. A caller that goes on to wait observes them as well. The service documents its bound on the
+    /// difference of clocks.
     #[must_use]
     pub fn stale_by_clock(mut self) -> Self {
         self.staleness = Staleness::Clock;

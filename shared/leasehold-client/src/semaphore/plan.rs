@@ -36,6 +36,8 @@ pub(crate) struct Waiter<'a> {
     pub(crate) left: Duration,
     /// The time for which the caller's views have shown no change.
     pub(crate) unchanged: Duration,
+    /// The time since the first of these views: the next view may show that so much is unchanged.
+    pub(crate) watched: Duration,
 }
 
 /// Returns the next step of `waiter` with this view. `stale_in` returns the time until an entry with this id, version
@@ -71,7 +73,7 @@ pub(crate) fn plan(
 
     let wait = || {
         let alive = ahead.iter().map(|ticket| ticket_stale_in(ticket)).chain(view.holders.iter().map(holder_stale_in));
-        let passes = is_left.then(|| PATIENCE.saturating_sub(waiter.unchanged));
+        let passes = is_left.then(|| PATIENCE.saturating_sub(waiter.watched));
         let bounds = alive.filter(|stale_in| !stale_in.is_zero()).chain(waiter.refresh_in).chain(passes);
         Plan::Wait(bounds.fold(waiter.left.min(LONGEST_WATCH), Duration::min))
     };
@@ -157,6 +159,7 @@ mod tests {
                 refresh_in: given["refreshInMs"].as_u64().map(Duration::from_millis),
                 left: ms(&given["leftMs"]),
                 unchanged: Duration::from_millis(given["unchangedMs"].as_u64().unwrap_or_default()),
+                watched: Duration::from_millis(given["unchangedMs"].as_u64().unwrap_or_default()),
             };
             let plan = plan(&view(given), &waiter, |id, version, lease| {
                 let age = ages.get(&json!([id, version])).copied().unwrap_or_default();

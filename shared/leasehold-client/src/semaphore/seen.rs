@@ -99,7 +99,14 @@ impl Semaphores {
         match self.plan(
             key,
             &view,
-            &Waiter { permits, ticket_id: None, refresh_in: None, left: Duration::MAX, unchanged: Duration::ZERO },
+            &Waiter {
+                permits,
+                ticket_id: None,
+                refresh_in: None,
+                left: Duration::MAX,
+                unchanged: Duration::ZERO,
+                watched: Duration::ZERO,
+            },
         ) {
             Plan::Ask(names) => names,
             Plan::Enqueue(_) | Plan::Wait(_) => Vec::new(),

@@ -135,7 +135,8 @@ pub(super) struct Caller {
     epoch: Option<Epoch>,
     /// The age of the row in the last answer.
     last_epoch: Option<Epoch>,
-    /// Known to the model alone: the number of refusals since the last crowd for which there was no other reason than age.
+    /// Known to the model alone: the number of refusals since the last crowd for which there was no other reason than
+    /// age.
     pub(super) aged: u8,
 }
 
@@ -233,8 +234,8 @@ impl Caller {
         requests
     }
 
-    /// Whether the free permits, with those of the dead, cover the living ahead and the caller. A caller without a ticket
-    /// names the tickets ahead, and the service judges.
+    /// Whether the free permits, with those of the dead, cover the living ahead and the caller. A caller without a
+    /// ticket names the tickets ahead, and the service judges.
     fn is_in_turn(&self, index: usize, protocol: &Protocol, now: u16) -> bool {
         let Some(place) = &self.place else { return true };
         let lacks = |clause| protocol.without == Some(clause);

@@ -26,12 +26,13 @@ pub enum Promise {
     PermitsAddUp,
     /// Each grant has a higher token than all before.
     TokensRise,
-    /// A claim whose end is in the row's history comes back by no copy of its requests. A copy that names no epoch may come
-    /// back after more ends than the row remembers, and is not renewed.
+    /// A claim whose end is in the row's history comes back by no copy of its requests. A copy that names no epoch may
+    /// come back after more ends than the row remembers, and is not renewed.
     EndsStay,
     /// A copy of a change of the capacity undoes no later change.
     CapacityStays,
-    /// A younger caller takes no permits that an older ticket needs, whose caller renews it in time, and the ticket stays.
+    /// A younger caller takes no permits that an older ticket needs, whose caller renews it in time, and the ticket
+    /// stays.
     FirstComeFirst,
     /// A repeat of a request that was carried out gets the answer that was lost.
     AnswersResolve,

@@ -673,6 +673,7 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
 }
 
 /// A grant of the test below.
+#[derive(Debug)]
 struct Granted {
     owner_name: String,
     permits: u64,
@@ -690,7 +691,8 @@ struct Queued {
 }
 
 impl Queued {
-    /// Whether the waiter left permits that it could take for the five seconds that end a moment before `end`, or later.
+    /// Whether the waiter left permits that it could take for the five seconds that end a moment before `end`, or
+    /// later.
     fn left_permits(&self, start: Instant, end: Instant) -> bool {
         let is_left = |&(_, first, last, fits): &(String, Instant, Instant, bool)| {
             fits && last - first >= Duration::from_millis(4700) && last + SECOND / 5 >= start && first <= end
@@ -699,9 +701,9 @@ impl Queued {
     }
 }
 
-/// Several callers under random failures: whoever asks while a waiter's ticket is in the queue takes no permits that the
-/// waiter needs, unless the waiter left them for five seconds. The failures are shorter than a ticket's lease, so no
-/// waiter counts as dead. With an odd seed the callers are tasks of one client.
+/// Several callers under random failures: whoever asks while a waiter's ticket is in the queue takes no permits that
+/// the waiter needs, unless the waiter left them for five seconds. The failures are shorter than a ticket's lease, so
+/// no waiter counts as dead. With an odd seed the callers are tasks of one client.
 #[tokio::test(start_paused = true)]
 async fn late_callers_never_overtake_a_ticket() {
     const CAPACITY: u64 = 3;
@@ -773,7 +775,12 @@ async fn late_callers_never_overtake_a_ticket() {
                 let fits = taken + late.permits + waiter.permits <= CAPACITY;
                 let is_left = ticket.left_permits(late.asked, late.granted);
                 left += u32::from(is_left);
-                assert!(fits || is_left, "seed {seed}: {} overtook {}", late.owner_name, waiter.owner_name);
+                assert!(
+                    fits || is_left,
+                    "seed {seed}: {late:?} overtook {waiter:?}, seen {:?}: {:#?}",
+                    ticket.seen,
+                    ticket.spans,
+                );
             }
         }
     }
