@@ -383,6 +383,7 @@ def planned(case: Case) -> None:
         seconds(given["refreshInMs"]),
         given["leftMs"] / 1000,
         given.get("unchangedMs", 0) / 1000,
+        given.get("unchangedMs", 0) / 1000,
     )
     if isinstance(step, Look):
         assert list(case["expect"]) == ["waitMs"]

@@ -200,6 +200,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
   /** Whether the view was seen after the ticket was taken. */
   #isCurrent = true;
+  /** The time before the last request was sent. */
+  #asked = 0;
+  /**
+   * The last change that a view showed: the time after its first view arrived, and the time before the last one was
+   * requested. A late answer shows an old row.
+   */
+  #change = { changed: "", since: 0, until: 0 };
   /** Whether the queue was full: the next request for a ticket names the dead. */
   #isFull = false;
   /** The names of the last refused request, and the time until which they are not named again. */
@@ -293,7 +300,11 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const { runtime, sightings } = this.context;
     const { key, sortKey, permits } = this.target;
     const refreshIn = this.#ticket ? this.#ticket.refreshAt - runtime.now() : Infinity;
-    const wanted = { permits, ticketId: this.#isCurrent ? this.#ticket?.id : undefined, refreshIn, left };
+    const { since, until } = this.#change;
+    const unchanged = Math.max(0, until - since);
+    const watched = runtime.now() - since;
+    const ticketId = this.#isCurrent ? this.#ticket?.id : undefined;
+    const wanted = { permits, ticketId, refreshIn, left, unchanged, watched };
     return plan(this.#view, wanted, sightings.ages(key, sortKey));
   }
 
@@ -321,6 +332,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       return;
     }
     this.context.sightings.saw(lock);
+    const { changed } = lock;
+    const now = this.context.runtime.now();
+    if (this.#change.changed === changed) this.#change.until = this.#asked;
+    else this.#change = { changed, since: now, until: now };
     this.#view = lock;
     this.#isCurrent = true;
     // A waiter that was judged dead goes to the end of the queue.
@@ -335,6 +350,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     if (!watches(context)) {
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     } else {
+      this.#asked = runtime.now();
       const sight = await watch(context, { key, sortKey }, this.#view?.changed ?? "", until, signal);
       if (sight) {
         this.#saw(sight.lock);
@@ -348,7 +364,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const { runtime, service } = this.context;
     const { key, sortKey } = this.target;
     try {
-      const look = (sendOptions: SendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions);
+      const look = (sendOptions: SendOptions) => {
+        this.#asked = runtime.now();
+        return service.ask("semaphore-get", { key, sortKey }, sendOptions);
+      };
       this.#saw(lockFromWire(await retrying(runtime, look, { until, signal })));
     } catch (error) {
       if (!(error instanceof LockNotFoundError)) throw error;
@@ -417,6 +436,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
    * there is one.
    */
   async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
+    this.#asked = this.context.runtime.now();
     const { request, body } = this.numbers.take(wanted);
     if (body === wanted) this.#isForPermits = isForPermits;
     if (this.#isForPermits) return { body, granted: await this.#sendAcquire(request) };

@@ -36,7 +36,9 @@ export interface Wanted {
   /** The rest of the wait. */
   readonly left: number;
   /** The time for which the views have shown no change, in milliseconds. */
-  readonly unchanged?: number;
+  readonly unchanged: number;
+  /** The time since the first of these views, in milliseconds. */
+  readonly watched: number;
 }
 
 /** The part of a view that decides. */
@@ -71,14 +73,14 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   const ahead = view.queue.filter(isAhead).map((ticket) => entry(ticket.ticketId, ticket));
   const holders = view.holders.map((holder) => entry(holder.holderId, holder));
   const lives = [...ahead, ...holders].map(({ left }) => left).filter((left) => left > 0);
-  const unchanged = wanted.unchanged ?? 0;
+  const { unchanged, watched } = wanted;
   let reserved = 0;
   for (const { name, left } of ahead) {
     if (left <= 0) continue;
     const fits = view.available >= reserved + name.permits;
     // A waiter that leaves permits that it could take is passed.
     if (fits && unchanged >= PATIENCE_MS) continue;
-    if (fits) lives.push(PATIENCE_MS - unchanged);
+    if (fits) lives.push(PATIENCE_MS - watched);
     reserved += name.permits;
   }
   const wait = { waitMs: Math.max(0, Math.min(...lives, wanted.refreshIn, wanted.left, LONGEST_WATCH_MS)) };

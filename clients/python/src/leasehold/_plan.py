@@ -42,11 +42,12 @@ def plan(
     stale_in: Callable[[Entry], float],
     refresh_in: float | None,
     left: float,
-    unchanged: float = 0.0,
+    unchanged: float,
+    watched: float,
 ) -> Ask | Enqueue | Look:
     """`stale_in`: seconds until the entry is dead if it is not renewed. `refresh_in`: seconds until the
     ticket must be refreshed. `left`: seconds left of the wait. `unchanged`: seconds for which the views have
-    shown no change."""
+    shown no change. `watched`: seconds since the first of these views."""
     own = next((ticket for ticket in view.queue if ticket.id == ticket_id), None)
     if permits > view.capacity or (own is None and ticket_id is not None):
         return Ask()  # the service tells the reason
@@ -74,6 +75,7 @@ def plan(
         return Ask(tuple(names)) if len(names) <= MOST_NAMES else Enqueue(tuple(names[:MOST_NAMES]))
     waited_for: list[Entry] = [*ahead, *view.holders]
     times = [stale_in(entry) for entry in waited_for]
-    times += [PATIENCE - unchanged] if is_left else []
     within = min([left, LONGEST_WATCH, *(time for time in times if time > 0)])
+    if is_left:
+        within = min(within, max(0.0, PATIENCE - watched))
     return Look(within if refresh_in is None else min(within, refresh_in))

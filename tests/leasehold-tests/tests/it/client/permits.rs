@@ -672,9 +672,9 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
     assert!(grants > 60, "too little happened: {grants}");
 }
 
-/// A grant of the test below.
+/// One acquisition of the test below.
 #[derive(Debug)]
-struct Granted {
+struct Hold {
     owner_name: String,
     permits: u64,
     token: u64,
@@ -737,7 +737,7 @@ async fn late_callers_never_overtake_a_ticket() {
                     if let Ok(Acquisition::Granted(guard)) = client.semaphore("Pool", CAPACITY).acquire(request).await {
                         let (token, granted) = (guard.fencing_token(), Instant::now());
                         sleep(Duration::from_millis(rng.u64(0..6000))).await;
-                        grants.push(Granted { owner_name, permits, token, asked, granted, released: Instant::now() });
+                        grants.push(Hold { owner_name, permits, token, asked, granted, released: Instant::now() });
                         drop(guard.release().await);
                     }
                     sleep(Duration::from_millis(rng.u64(0..3000))).await;
@@ -750,7 +750,7 @@ async fn late_callers_never_overtake_a_ticket() {
         while Instant::now() < end {
             let row = observer.get().await.ok().and_then(|row| row.semaphore);
             let now = Instant::now();
-            for row in row.iter() {
+            for row in &row {
                 for ticket in &row.queue {
                     let new = || Queued { seen: now, spans: Vec::new() };
                     let spans = &mut queued.entry(ticket.owner_name.clone()).or_insert_with(new).spans;
@@ -770,7 +770,7 @@ async fn late_callers_never_overtake_a_ticket() {
             let Some(ticket) = queued.get(&waiter.owner_name) else { continue };
             waits += 1;
             for late in grants.iter().filter(|late| late.asked > ticket.seen && late.token < waiter.token) {
-                let held_on = |other: &&Granted| other.token < late.token && other.released > late.granted;
+                let held_on = |other: &&Hold| other.token < late.token && other.released > late.granted;
                 let taken: u64 = grants.iter().filter(held_on).map(|other| other.permits).sum();
                 let fits = taken + late.permits + waiter.permits <= CAPACITY;
                 let is_left = ticket.left_permits(late.asked, late.granted);
