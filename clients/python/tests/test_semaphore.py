@@ -139,8 +139,8 @@ def test_queue_is_in_order(make_client: MakeClient, client: Client, key: str) ->
 
 
 def test_dead_permit_is_taken_by_the_servers_clock(client: Client, make_client: MakeClient, key: str) -> None:
-    client.semaphore(key, 1).acquire(lease=0.1, manual_heartbeats=True).granted()
-    time.sleep(1.3)  # the lease, and the bound of the skew of a second
+    client.semaphore(key, 1).acquire(lease=1.0, manual_heartbeats=True).granted()
+    time.sleep(2.2)  # the lease, and the bound of the skew of a second
     assert isinstance(make_client().semaphore(key, 1).try_acquire(), Held)
     guard = make_client().semaphore(key, 1).try_acquire(staleness="clock").granted()
     guard.release()

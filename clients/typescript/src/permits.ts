@@ -406,7 +406,12 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
 
   async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
     const staleness = observed.length ? undefined : this.options.staleness;
-    const wanted = { ...this.#common(observed), leaseDurationMs: this.leaseDuration, ...toWire(this.options.data), staleness };
+    const wanted = {
+      ...this.#common(observed),
+      leaseDurationMs: this.leaseDuration,
+      ...toWire(this.options.data),
+      staleness,
+    };
     for (;;) {
       const { granted } = await this.#send(wanted, true);
       if (granted) return granted;

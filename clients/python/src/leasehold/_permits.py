@@ -208,9 +208,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         now = self._core.world.now()
         refresh_in = max(0.0, self._refresh_at - now)
         unchanged, watched = max(0.0, self._until - self._since), now - self._since
-        return plan(
-            self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left, unchanged, watched
-        )
+        return plan(self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left, unchanged, watched)
 
     def _stale_in(self, entry: Entry) -> float:
         return self._core.entries.stale_in(self.name, entry)

@@ -91,7 +91,16 @@ class BaseSemaphore(Generic[P]):
         client = self._client
         holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
         client._core.check_open()
-        want = Want(self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data, staleness == "clock")
+        want = Want(
+            self._name,
+            self._capacity,
+            permits,
+            client._owner_name(owner_name),
+            lease,
+            ticket_lease,
+            data,
+            staleness == "clock",
+        )
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
     async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:

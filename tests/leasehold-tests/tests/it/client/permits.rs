@@ -750,7 +750,7 @@ async fn late_callers_never_overtake_a_ticket() {
         while Instant::now() < end {
             let row = observer.get().await.ok().and_then(|row| row.semaphore);
             let now = Instant::now();
-            for row in &row {
+            if let Some(row) = &row {
                 for ticket in &row.queue {
                     let new = || Queued { seen: now, spans: Vec::new() };
                     let spans = &mut queued.entry(ticket.owner_name.clone()).or_insert_with(new).spans;
