@@ -208,11 +208,13 @@ impl Service {
             }
             caller.check_key(key.partition())?;
             // The watch subscribes before its first read, so that it misses no write between the two.
-            let mut found = self.watches.follow(&self.table, &key, logged_problem);
+            let mut following = self.watches.follow(&self.table, &key, logged_problem);
             let mut record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
             let change = async {
-                while !known.is_over(record.as_ref()) && found.changed().await.is_ok() {
-                    record = found.borrow_and_update().clone()?;
+                while !known.is_over(record.as_ref())
+                    && let Some(found) = following.next().await
+                {
+                    record = found?;
                 }
                 Ok(())
             };
