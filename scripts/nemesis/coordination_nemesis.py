@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections import Counter
 
 import checker
@@ -250,7 +251,9 @@ class Operator(threading.Thread):
             # Somebody who waits for more than there will be, and does not come back.
             ticket = {"ownerName": "gone", "leaseId": str(self.rng.random()), "permits": 5, "leaseDurationMs": 25_000}
             self.ask("POST", "/v1/semaphore/enqueue", {"key": "pool", "capacity": 5} | ticket)
-        body = {"key": "pool", "capacity": capacity, "expected": before}
+        # With these two, a late copy changes nothing.
+        seen = {"expectedVersion": view.get("capacityVersion"), "requestId": str(uuid.uuid4())}
+        body = {"key": "pool", "capacity": capacity, "expected": before} | seen
         self.history.note("operator", "setting", key="pool", capacity=capacity)
         if "capacity" in self.ask("POST", "/v1/semaphore/capacity", body):
             self.history.note("operator", "set", key="pool", capacity=capacity)
