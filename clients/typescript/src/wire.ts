@@ -8,7 +8,7 @@ export interface components {
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -36,7 +36,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
@@ -71,8 +71,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat of this holder before they may
-             *     take its permits.
+             * @description The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
              * @default 60000
              */
             leaseDurationMs?: number | null;
@@ -129,7 +128,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it first sent the request.
+             * @description The lease. The holder counts it from before it first sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -171,7 +170,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -223,7 +222,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -510,7 +509,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
+             * @description The time in which others must see no refresh of the ticket before they may pass it.
              * @default 120000
              */
             leaseDurationMs?: number | null;
@@ -653,7 +652,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease, in milliseconds. If absent, the old one stays.
+             * @description A new lease. If absent, the old one stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -686,7 +685,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -718,7 +717,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease, in milliseconds. If absent, the row's stays.
+             * @description A new lease. If absent, the row's stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -751,7 +750,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -777,7 +776,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the holder is dead, in milliseconds.
+             * @description The time for which the version must be seen unchanged before the holder is dead.
              */
             leaseDurationMs: number;
             /** @description The owner, for people to read. */
@@ -891,7 +890,7 @@ export interface components {
             lastOccurrence?: string | null;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs: number;
             /** @description The occurrence that the holder runs. */
@@ -1066,7 +1065,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs?: number | null;
             /** @description The present or last owner, for people to read. */
@@ -1182,7 +1181,7 @@ export interface components {
         Ticket: {
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the ticket is dead, in milliseconds.
+             * @description The time for which the version must be seen unchanged before the ticket is dead.
              */
             leaseDurationMs: number;
             /**
