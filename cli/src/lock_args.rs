@@ -151,7 +151,7 @@ pub(crate) struct RequestArgs {
     /// Let the service judge by its clock whether the holder is dead. This needs no wait, and trusts the servers'
     /// clocks.
     #[arg(long)]
-    stale_by_clock: bool,
+    pub(crate) stale_by_clock: bool,
 
     /// Continue from the observations of earlier runs, kept in this file. A job that is too short to watch a dead
     /// holder for a whole lease can then take over. This trusts the clocks of all users of the file to a second.
@@ -190,11 +190,7 @@ impl RequestArgs {
 
     /// Returns the options that only a request for one plain lock has, where they were given.
     pub(crate) fn of_a_plain_lock(&self) -> impl Iterator<Item = &'static str> {
-        let given = [
-            ("--only-if-exists", self.only_if_exists),
-            ("--attribute", !self.attribute.is_empty()),
-            ("--stale-by-clock", self.stale_by_clock),
-        ];
+        let given = [("--only-if-exists", self.only_if_exists), ("--attribute", !self.attribute.is_empty())];
         given.into_iter().filter(|(_, given)| *given).map(|(name, _)| name)
     }
 

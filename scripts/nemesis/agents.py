@@ -111,6 +111,7 @@ class Stage:
     def __init__(self, args, environment, copied=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="contend-"))
         self._args, self._copied, self._started, self._agents = args, copied, [], []
+        self.is_stepped = False
         credentials = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "eu-central-1"}
         self.environment = os.environ | credentials | environment
 
@@ -360,6 +361,7 @@ def step_clock(rng, now, agents, stage):
     if stage.clock is None:
         return pause_agent(rng, now, agents, stage)
     # The clocks of servers differ by minutes at the most, and by more than any patience.
+    stage.is_stepped = True
     stage.clock.write_text(f"{rng.uniform(-150, 150):+.3f}\n")
     return "clock steps"
 

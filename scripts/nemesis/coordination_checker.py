@@ -309,8 +309,7 @@ def passed(history):
                 queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
                 since = queued[0]["at"]
                 fits = out + permits <= capacity or permits > capacity
-                recent = [view for view in views if start - PASSED < view["asked"] and view["at"] < start]
-                left_it = recent and all(free(view) >= permits for view in recent)
+                left_it = was_left(views, younger, start, permits)
                 dead = any(
                     entry["dead_for"] > 0 for view in queued for entry in view["queue"] if entry["number"] == number
                 )
@@ -318,6 +317,17 @@ def passed(history):
                     continue
                 if older.waits(since, start):
                     yield f"{younger} took {key} before {older}, which came first and waited"
+
+
+def was_left(views, younger, start, permits):
+    """Whether so many permits were free for five seconds, until the younger one took them."""
+    before = [view for view in views if view["at"] < start]
+    while before and any(entry["owner"] == younger.name for entry in before[-1]["holders"]):
+        before.pop()
+    if not before:
+        return False
+    recent = [view for view in before if before[-1]["at"] - PASSED < view["asked"]]
+    return all(free(view) >= permits for view in recent)
 
 
 def stuck(history):

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import threading
 import time
+import uuid
 from collections import Counter
 
 import checker
@@ -134,10 +135,13 @@ class Shell(Pausable):
         key = share.rng.choice(list(ASKING))
         claim = f"{self.name}-{next(share.numbers)}"
         options = ["--lease", "2s", "--owner", claim, "-q"]
-        judges = key == "job-once" and share.rng.random() < 0.7
+        # The service's clock judges where it is right.
+        judges = key == "job-once" and not self.stage.is_stepped and share.rng.random() < 0.7
         if judges:
             options += ["--stale-by-clock"]
-        elif key not in ("job-chief", "job-once"):
+        elif key == "job-once":
+            options += ["--observations", str(self.folder / f"{self.name}.json")]
+        elif key != "job-chief":
             options += ["--wait", "10s"]
         share.history.note(self.name, "asked", claim=claim, keys=[key], permits=1)
         beats = {"CONTEND_BEATS": str(self.folder / "beats"), "BEATS": str(share.rng.randint(5, 120))}
@@ -156,7 +160,7 @@ class Shell(Pausable):
             self.process.kill()
             status = self.process.wait()
         share.ends[f"command {status}"] += 1
-        if status in (2, 64, 75) and judges:
+        if status in (2, 64, 75) and judges and not self.stage.is_stepped:
             # A command that cannot judge refuses as well.
             share.history.note(self.name, "refused", claim=claim, judges=True)
 
@@ -247,7 +251,9 @@ class Operator(threading.Thread):
             # Somebody who waits for more than there will be, and does not come back.
             ticket = {"ownerName": "gone", "leaseId": str(self.rng.random()), "permits": 5, "leaseDurationMs": 25_000}
             self.ask("POST", "/v1/semaphore/enqueue", {"key": "pool", "capacity": 5} | ticket)
-        body = {"key": "pool", "capacity": capacity, "expected": before}
+        # With these two, a late copy changes nothing.
+        seen = {"expectedVersion": view.get("capacityVersion"), "requestId": str(uuid.uuid4())}
+        body = {"key": "pool", "capacity": capacity, "expected": before} | seen
         self.history.note("operator", "setting", key="pool", capacity=capacity)
         if "capacity" in self.ask("POST", "/v1/semaphore/capacity", body):
             self.history.note("operator", "set", key="pool", capacity=capacity)

@@ -109,6 +109,21 @@ BAD = {
 
 
 class CoordinationCheckerTest(unittest.TestCase):
+    def test_waiter_that_leaves_permits_for_five_seconds_is_passed(self):
+        for left in (4, 6):
+            alive = {"lease": 60_000}
+            queue = [entry("A", number=1, **alive), entry("B", number=2, **alive)]
+            found = check(
+                asked(1, "A"),
+                waiting("A", 1, 12),
+                held("B", 9, 10, 11, since=2.5),
+                views(3, 10 - left - 0.75, [entry("C", **alive)], queue),
+                views(10 - left - 0.5, 9.5, (), queue),
+                view(9.8, [entry("B", **alive)], queue[:1]),
+                rules={"passed": RULES["passed"]},
+            )
+            self.assertEqual(bool(found), left < 5, left)
+
     def test_each_rule_finds_its_bad_history(self):
         for name in RULES:
             with self.subTest(name):

@@ -189,21 +189,20 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
 impl RunArgs {
     /// Refuses options that do not go together.
     fn check(&self) -> Result<(), Failure> {
-        let plain =
-            self.request.of_a_plain_lock().chain(self.request.observations.is_some().then_some("--observations"));
         if self.sharing.is_given() && self.keys.keys.len() > 1 {
             return Err(Failure::usage(
                 "several keys are plain locks: leave --of, --shared, --exclusive and --fair out",
             ));
         }
         if self.sharing.is_given() {
-            return refuse(plain, "goes with a plain lock, and the key is a semaphore");
+            return refuse(self.request.of_a_plain_lock(), "goes with a plain lock, and the key is a semaphore");
         }
         if self.keys.keys.len() < 2 {
             return Ok(());
         }
         let of_one = [
             ("--data", self.request.has_data()),
+            ("--stale-by-clock", self.request.stale_by_clock),
             ("--once", self.occurrence.once.is_some()),
             ("--every", self.occurrence.every.is_some()),
             ("--yield-after", self.yield_after.is_some()),
@@ -251,6 +250,7 @@ impl RunArgs {
             let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
             let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
+            let request = if self.request.stale_by_clock { request.stale_by_clock() } else { request };
             return Grant::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
         if let [key] = keys.as_slice() {

@@ -122,6 +122,45 @@ async fn fair_runs_go_in_the_order_of_the_queue() {
     assert_eq!(lines(&folder.path().join("log"), 4).await, ["1", "2", "3", "4"]);
 }
 
+/// A holder of the only permit that is killed, and a run that does not wait.
+async fn killed_holder_and_job(serve: &Serve, folder: &Path, options: &[&str]) -> Vec<String> {
+    let args = ["run", "pool", "--of", "1", "--lease", "1s", "--grace", "0s"];
+    let mut holder = spawn_in(serve, folder, &args, &until_end("first"));
+    started(folder, "first").await;
+    within(holder.kill()).await.unwrap();
+    let job = [&["run", "pool", "--of", "1", "--no-wait"], options, &["--", "echo", "ran"]].concat();
+    job.into_iter().map(str::to_owned).collect()
+}
+
+/// Runs a job each half second until it gets its permit.
+async fn until_it_ran(serve: &Serve, job: &[String]) {
+    let job: Vec<_> = job.iter().map(String::as_str).collect();
+    for _ in 0..30 {
+        let ended = serve.run(&job).await;
+        match ended.status {
+            75 => pause(Duration::from_millis(500)).await,
+            0 => return,
+            _ => panic!("{ended:?}"),
+        }
+    }
+    panic!("the permit of the dead never came back")
+}
+
+#[tokio::test]
+async fn job_that_never_waits_takes_a_dead_permit_by_the_clock() {
+    let (serve, folder) = (Serve::memory().await, folder());
+    let job = killed_holder_and_job(&serve, folder.path(), &["--stale-by-clock"]).await;
+    until_it_ran(&serve, &job).await;
+}
+
+#[tokio::test]
+async fn job_that_never_waits_takes_a_dead_permit_by_what_it_saved() {
+    let (serve, folder) = (Serve::memory().await, folder());
+    let file = folder.path().join("observations.json");
+    let job = killed_holder_and_job(&serve, folder.path(), &["--observations", file.to_str().unwrap()]).await;
+    until_it_ran(&serve, &job).await;
+}
+
 #[tokio::test]
 async fn signal_in_the_queue_leaves_no_ticket() {
     let serve = Serve::memory().await;
@@ -303,6 +342,7 @@ async fn options_that_exclude_each_other_are_refused() {
         (&["a", "--permits", "3"], "required arguments were not provided"),
         (&["a", "--permits", "0", "--of", "3"], "0 is not in 1.."),
         (&["a", "b", "--fair"], "several keys are plain locks"),
+        (&["a", "b", "--stale-by-clock"], "--stale-by-clock goes with one key, and there are several"),
         (&["a", "--of", "3", "--yield-after", "1s"], "cannot be used with"),
         (&["a", "b", "--yield-after", "1s"], "--yield-after goes with one key, and there are several"),
         (&["a", "b", "--every", "1h"], "--every goes with one key, and there are several"),

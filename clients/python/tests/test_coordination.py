@@ -398,3 +398,16 @@ def test_observer_of_a_semaphore_sees_the_queue(
     followed.stop()
     assert all(isinstance(view, SemaphoreView) for view in followed.seen)
     assert [view.available for view in followed.seen] == [0, 2]
+
+
+def test_observer_of_a_semaphore_sees_a_grant(make_client: MakeClient, client: Client, key: str, kind: str) -> None:
+    own: Any = make_client(poll_interval=0.1)
+    guard = client.semaphore(key, 2).acquire(1, manual_heartbeats=True).granted()
+    followed = Followed(partial(getattr(own, "_inner", own).observe, key), kind, own)
+    eventually(lambda: len(followed.seen) == 1)
+    other = client.semaphore(key, 2).acquire(1, manual_heartbeats=True).granted()
+    eventually(lambda: len(followed.seen) == 2)
+    followed.stop()
+    assert [view.available for view in followed.seen if isinstance(view, SemaphoreView)] == [1, 0]
+    guard.release()
+    other.release()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from functools import partial
 
 import pytest
+import urllib3
 from conftest import MakeClient, eventually
-from proxy import Answer, Delay, DropAnswer, Late, Proxy, Refuse, only
+from proxy import Answer, Delay, DropAnswer, Late, Proxy, Refuse, Seen, only
 from test_watching import Background
 
 from leasehold import (
@@ -134,6 +136,14 @@ def test_queue_is_in_order(make_client: MakeClient, client: Client, key: str) ->
     for waiter in waiters:
         waiter.wait()
     assert order == [0, 1, 2, 3, 4]
+
+
+def test_dead_permit_is_taken_by_the_servers_clock(client: Client, make_client: MakeClient, key: str) -> None:
+    client.semaphore(key, 1).acquire(lease=1.0, manual_heartbeats=True).granted()
+    time.sleep(2.2)  # the lease, and the bound of the skew of a second
+    assert isinstance(make_client().semaphore(key, 1).try_acquire(), Held)
+    guard = make_client().semaphore(key, 1).try_acquire(staleness="clock").granted()
+    guard.release()
 
 
 def test_try_acquire_does_not_pass_the_queue(client: Client, make_client: MakeClient, key: str) -> None:
@@ -339,13 +349,26 @@ def test_lost_holder_learns_it_from_its_heartbeat(client: Client, make_client: M
         guard.release()
 
 
-def test_same_ask_is_not_repeated_at_once(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
-    client.semaphore(key, 1).acquire().granted().release()
+def test_same_ask_is_not_repeated_at_once(
+    proxy: Proxy, observed: Client, client: Client, service: str, key: str
+) -> None:
+    holder = client.semaphore(key, 1).acquire().granted().detach()
     lock = f"""{{"key": "{key}", "state": "released", "ownerName": "leasehold:semaphore",
         "leaseDurationMs": 1, "recordVersionNumber": "v", "kind": "semaphore", "capacity": 1,
         "available": 1, "changed": "c", "holders": [], "queue": []}}"""
     refused = f"""{{"type": "held", "status": 423, "lock": {lock}}}"""
-    proxy.fault = only("acquire", Answer(423, refused.encode()))
+
+    def fault(seen: Seen) -> Answer | None:
+        if seen.action == "acquire":
+            return Answer(423, refused.encode())
+        if seen.method == "GET":
+            # The waiter has its ticket, and the permit is free.
+            body = json.dumps({"key": key, "leaseId": holder.lease_id})
+            headers = {"Content-Type": "application/json"}
+            urllib3.request("POST", f"{service}/v1/semaphore/release", body=body, headers=headers)
+        return None
+
+    proxy.fault = fault
     assert isinstance(observed.semaphore(key, 1).acquire(wait=1.6), Held)
     assert 2 <= proxy.count("acquire") <= 5
 

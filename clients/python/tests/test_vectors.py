@@ -387,6 +387,8 @@ def planned(case: Case) -> None:
         lambda entry: entries.stale_in(view.name, entry),
         seconds(given["refreshInMs"]),
         given["leftMs"] / 1000,
+        given.get("unchangedMs", 0) / 1000,
+        given.get("unchangedMs", 0) / 1000,
     )
     if isinstance(step, Look):
         assert list(case["expect"]) == ["waitMs"]

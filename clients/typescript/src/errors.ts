@@ -30,7 +30,14 @@ export type ErrorKind =
  * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat
  * was answered. `queued` occurs with semaphores: the lease id waits for its permits.
  */
-export type LostReason = "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "expired";
+export type LostReason =
+  | "absent"
+  | "released"
+  | "taken-over"
+  | "version-mismatch"
+  | "queued"
+  | "not-queued"
+  | "expired";
 
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {

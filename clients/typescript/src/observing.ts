@@ -33,7 +33,8 @@ export async function* observe(
   }
 }
 
-const versionOf = (view: View): string => (view ? watchedVersion(view) : "");
+/** A grant of permits changes the record, and not what a watch compares. */
+const versionOf = (view: View): string => view?.recordVersionNumber ?? "";
 
 /** Waits for a change, or for the longest time of a look, and returns the view then. */
 async function look(context: Context, target: Target, view: View, signal: AbortSignal): Promise<View> {
@@ -41,7 +42,7 @@ async function look(context: Context, target: Target, view: View, signal: AbortS
   // The watch of a released lock has nothing to wait for.
   const isWatchable = !view || isSemaphore(view) || view.state === "held";
   if (isWatchable && watches(context)) {
-    const sight = await watch(context, target, versionOf(view), Infinity, signal);
+    const sight = await watch(context, target, view ? watchedVersion(view) : "", Infinity, signal);
     if (sight) return sight.lock;
   } else {
     await sleepUntil(runtime, runtime.now() + pollPause(pollInterval, 0, runtime.random()), signal);

@@ -52,6 +52,11 @@ export interface TryPermitsOptions extends GuardOptions {
   lease?: number | undefined;
   /** A payload of this holder, for everyone to read: at most 256 bytes. */
   data?: string | Uint8Array | undefined;
+  /**
+   * `"clock"`: the service judges by its own clock which holders and waiters are dead, for callers that keep no
+   * observations. A caller that waits observes them as well. Default: `"rvn"`.
+   */
+  staleness?: "rvn" | "clock" | undefined;
   /** Ends the call during any wait; the call rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -172,7 +177,9 @@ export interface PermitsTarget {
 }
 
 /** A request for permits, or for a ticket, which has no payload. */
-type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> & WirePayload;
+type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> &
+  Pick<Requests["semaphore-acquire"], "staleness"> &
+  WirePayload;
 
 /** Makes the guard of a grant. */
 export type GuardClass<Guard extends PermitsGuard> = new (
@@ -193,6 +200,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
   /** Whether the view was seen after the ticket was taken. */
   #isCurrent = true;
+  /** The time before the last request was sent. */
+  #asked = 0;
+  /**
+   * The last change that a view showed: the time after its first view arrived, and the time before the last one was
+   * requested. A late answer shows an old row.
+   */
+  #change = { changed: "", since: 0, until: 0 };
   /** Whether the queue was full: the next request for a ticket names the dead. */
   #isFull = false;
   /** The names of the last refused request, and the time until which they are not named again. */
@@ -218,7 +232,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     if (this.#granted) return this.#granted;
     const isUnanswered = this.numbers.isOpen && this.#isForPermits;
     const next = this.#plan(Infinity);
-    const names = next && "ask" in next ? next.ask : [];
+    const isFirstByClock = this.options.staleness === "clock" && this.#mustAsk;
+    const names = next && "ask" in next && !isFirstByClock ? next.ask : [];
     if (this.#view && !this.#mustAsk && !isUnanswered && !(next && "ask" in next && this.#mayName(names))) {
       throw new LockHeldError("The permits are held, or somebody is ahead in the queue.", this.#view);
     }
@@ -285,7 +300,11 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const { runtime, sightings } = this.context;
     const { key, sortKey, permits } = this.target;
     const refreshIn = this.#ticket ? this.#ticket.refreshAt - runtime.now() : Infinity;
-    const wanted = { permits, ticketId: this.#isCurrent ? this.#ticket?.id : undefined, refreshIn, left };
+    const { since, until } = this.#change;
+    const unchanged = Math.max(0, until - since);
+    const watched = runtime.now() - since;
+    const ticketId = this.#isCurrent ? this.#ticket?.id : undefined;
+    const wanted = { permits, ticketId, refreshIn, left, unchanged, watched };
     return plan(this.#view, wanted, sightings.ages(key, sortKey));
   }
 
@@ -313,6 +332,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       return;
     }
     this.context.sightings.saw(lock);
+    const { changed } = lock;
+    const now = this.context.runtime.now();
+    if (this.#change.changed === changed) this.#change.until = this.#asked;
+    else this.#change = { changed, since: now, until: now };
     this.#view = lock;
     this.#isCurrent = true;
     // A waiter that was judged dead goes to the end of the queue.
@@ -327,6 +350,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     if (!watches(context)) {
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     } else {
+      this.#asked = runtime.now();
       const sight = await watch(context, { key, sortKey }, this.#view?.changed ?? "", until, signal);
       if (sight) {
         this.#saw(sight.lock);
@@ -340,7 +364,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const { runtime, service } = this.context;
     const { key, sortKey } = this.target;
     try {
-      const look = (sendOptions: SendOptions) => service.ask("semaphore-get", { key, sortKey }, sendOptions);
+      const look = (sendOptions: SendOptions) => {
+        this.#asked = runtime.now();
+        return service.ask("semaphore-get", { key, sortKey }, sendOptions);
+      };
       this.#saw(lockFromWire(await retrying(runtime, look, { until, signal })));
     } catch (error) {
       if (!(error instanceof LockNotFoundError)) throw error;
@@ -378,7 +405,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   }
 
   async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
-    const wanted = { ...this.#common(observed), leaseDurationMs: this.leaseDuration, ...toWire(this.options.data) };
+    const staleness = observed.length ? undefined : this.options.staleness;
+    const wanted = {
+      ...this.#common(observed),
+      leaseDurationMs: this.leaseDuration,
+      ...toWire(this.options.data),
+      staleness,
+    };
     for (;;) {
       const { granted } = await this.#send(wanted, true);
       if (granted) return granted;
@@ -408,6 +441,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
    * there is one.
    */
   async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
+    this.#asked = this.context.runtime.now();
     const { request, body } = this.numbers.take(wanted);
     if (body === wanted) this.#isForPermits = isForPermits;
     if (this.#isForPermits) return { body, granted: await this.#sendAcquire(request) };
@@ -439,10 +473,16 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const refreshAt = runtime.now() + this.#ticketLease / 3;
     const timeout = requestTimeout(this.#ticketLease);
     try {
-      const { ticketId: id, number } = await this.numbers.send(request, (numbered) =>
+      const answer = await this.numbers.send(request, (numbered) =>
         service.ask("semaphore-enqueue", numbered, { timeout }),
       );
       this.isKnown = true;
+      if ("fencingToken" in answer) {
+        // The permits were free. A request for them returns the grant, and counts its lease.
+        this.#mustAsk = true;
+        return;
+      }
+      const { ticketId: id, number } = answer;
       if (this.#ticket?.number !== number || request.observed?.length) this.#isCurrent = false;
       this.#ticket = { id, number, refreshAt };
     } catch (error) {

@@ -7,6 +7,9 @@ import type { Runtime } from "./runtime.js";
 /** The largest number of dead entries that one request names. */
 export const MOST_NAMES = 10;
 
+/** The time in which a waiter may leave permits that it could take, before those behind it pass. */
+const PATIENCE_MS = 5000;
+
 /** A dead holder or ticket, as a request names it. */
 export interface DeadEntry {
   readonly holderId: string;
@@ -32,6 +35,10 @@ export interface Wanted {
   readonly refreshIn: number;
   /** The rest of the wait. */
   readonly left: number;
+  /** The time for which the views have shown no change, in milliseconds. */
+  readonly unchanged: number;
+  /** The time since the first of these views, in milliseconds. */
+  readonly watched: number;
 }
 
 /** The part of a view that decides. */
@@ -62,14 +69,25 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   // The answer of the service tells what became of the ticket, or that the capacity does not suffice.
   if ((wanted.ticketId !== undefined && !own) || wanted.permits > view.capacity) return { ask: [] };
   const isAhead = (ticket: Permits["queue"][number]): boolean =>
-    !own || (ticket.number < own.number && ticket.permits <= view.capacity);
+    ticket.permits <= view.capacity && (!own || ticket.number < own.number);
   const ahead = view.queue.filter(isAhead).map((ticket) => entry(ticket.ticketId, ticket));
   const holders = view.holders.map((holder) => entry(holder.holderId, holder));
   const lives = [...ahead, ...holders].map(({ left }) => left).filter((left) => left > 0);
+  const { unchanged, watched } = wanted;
+  let reserved = 0;
+  for (const { name, left } of ahead) {
+    if (left <= 0) continue;
+    const fits = view.available >= reserved + name.permits;
+    // A waiter that leaves permits that it could take is passed.
+    if (fits && unchanged >= PATIENCE_MS) continue;
+    if (fits) lives.push(PATIENCE_MS - watched);
+    reserved += name.permits;
+  }
   const wait = { waitMs: Math.max(0, Math.min(...lives, wanted.refreshIn, wanted.left, LONGEST_WATCH_MS)) };
-  if (ahead.some(({ left }) => left > 0)) return wait;
+  // The service counts the living for a caller without a ticket.
+  if (!own && ahead.some(({ left }) => left > 0)) return wait;
   const names = own ? [] : ahead.map(({ name }) => name);
-  let missing = wanted.permits - view.available;
+  let missing = wanted.permits + reserved - view.available;
   const dead = holders.filter(({ left }) => left <= 0).map(({ name }) => name);
   dead.sort((one, other) => other.permits - one.permits || (one.holderId < other.holderId ? -1 : 1));
   for (const name of dead) {

@@ -76,7 +76,7 @@ export interface Answers {
   get: Schemas["Lock"];
   watch: Schemas["Lock"];
   "semaphore-acquire": Schemas["AcquirePermitsResponse"];
-  "semaphore-enqueue": Schemas["EnqueueResponse"];
+  "semaphore-enqueue": Schemas["EnqueueAnswer"];
   "semaphore-heartbeat": Schemas["HeartbeatPermitsResponse"];
   "semaphore-release": Schemas["ReleaseResponse"];
   "semaphore-break": Schemas["ReleaseResponse"];
@@ -114,7 +114,7 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
   get: { recordVersionNumber: "string" },
   watch: { recordVersionNumber: "string", state: "string" },
   "semaphore-acquire": { ...PERMITS, outcome: "string", capacity: "number" },
-  "semaphore-enqueue": { ticketId: "string", number: "number" },
+  "semaphore-enqueue": {},
   "semaphore-heartbeat": PERMITS,
   "semaphore-release": { outcome: "string" },
   "semaphore-break": { outcome: "string" },

@@ -8,7 +8,7 @@ export interface components {
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -36,7 +36,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
@@ -62,16 +62,26 @@ export interface components {
             data?: string | null;
             /** @description The payload as base64. */
             dataBase64?: string | null;
+            /**
+             * @description The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+             *     an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+             */
+            epoch?: string | null;
             /** @description The semaphore's key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat of this holder before they may
-             *     take its permits.
+             * @description The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
              * @default 60000
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
+            /**
+             * Format: int64
+             * @description The number of the caller's ticket, for a caller that waited in the queue. Without this ticket in the queue, the
+             *     request is refused as `lost`, with the reason `not-queued`.
+             */
+            number?: number | null;
             /**
              * @description Dead holders and tickets, at most ten. The caller saw each with the same version for its own lease. The request
              *     is granted only if all of them are unchanged, and then removes them.
@@ -96,6 +106,7 @@ export interface components {
             sequence?: number | null;
             /** @description The semaphore's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
+            staleness?: components["schemas"]["Staleness"] | null;
         };
         /** @description Permits were granted. */
         AcquirePermitsResponse: {
@@ -104,6 +115,8 @@ export interface components {
              * @description The capacity of the semaphore.
              */
             capacity: number;
+            /** @description The age of the semaphore, for the caller's next request under a fresh lease id. */
+            epoch?: string;
             /**
              * Format: int64
              * @description The fencing token, above every token granted for this key before.
@@ -115,7 +128,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it first sent the request.
+             * @description The lease. The holder counts it from before it first sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -157,7 +170,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -209,7 +222,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -326,6 +339,11 @@ export interface components {
             holderId: string;
             /** @description The semaphore's key. */
             key: string;
+            /**
+             * Format: int64
+             * @description The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             /** @description The version that the operator saw. */
@@ -352,8 +370,12 @@ export interface components {
              * @description The capacity that the operator saw.
              */
             expected: number;
+            /** @description The `capacityVersion` that the operator saw. With it, a late copy of the request changes nothing. */
+            expectedVersion?: string | null;
             /** @description The semaphore's key. */
             key: string;
+            /** @description Tells this request from others: at most 64 bytes. A repeat is answered, and not carried out again. */
+            requestId?: string | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
@@ -459,6 +481,8 @@ export interface components {
              */
             transactionId: string;
         };
+        /** @description The answer to an enqueue: a place in the queue, or the permits, where they were free and nobody waited. */
+        EnqueueAnswer: components["schemas"]["AcquirePermitsResponse"] | components["schemas"]["EnqueueResponse"];
         /** @description A request for a place in the queue, or its refresh. */
         EnqueueRequest: {
             /**
@@ -466,16 +490,37 @@ export interface components {
              * @description The number of permits of a new semaphore. An existing semaphore keeps its capacity.
              */
             capacity: number;
+            /** @description A payload of the holder, as text, where the permits are granted at once: at most 256 bytes. */
+            data?: string | null;
+            /** @description The payload as base64. */
+            dataBase64?: string | null;
+            /**
+             * @description The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+             *     an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+             */
+            epoch?: string | null;
+            /**
+             * Format: int64
+             * @description The lease of the permits, where they are free and nobody waits: the answer is then that of an acquire.
+             * @default 60000
+             */
+            grantLeaseDurationMs?: number | null;
             /** @description The semaphore's key. */
             key: string;
             /**
              * Format: int64
-             * @description The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
+             * @description The time in which others must see no refresh of the ticket before they may pass it.
              * @default 120000
              */
             leaseDurationMs?: number | null;
             /** @description The secret under which the permits will be acquired. */
             leaseId: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`,
+             *     with the reason `not-queued`.
+             */
+            number?: number | null;
             /**
              * @description Dead holders and tickets: each was seen by the caller with the same version for its own lease. At most ten. The
              *     request is carried out only if all of them are as they were seen, and then removes them.
@@ -506,6 +551,8 @@ export interface components {
              * @description The number of tickets before this one, dead ones among them.
              */
             ahead: number;
+            /** @description The age of the semaphore. */
+            epoch?: string;
             /**
              * Format: int64
              * @description The ticket's place: lower numbers go first.
@@ -593,6 +640,11 @@ export interface components {
             dataBase64?: string | null;
             /**
              * Format: int64
+             * @description The token of the grant. A holder with another token is refused as `lost`.
+             */
+            fencingToken?: number | null;
+            /**
+             * Format: int64
              * @description Renews only if the holder has this number of permits. Only with `permits`.
              */
             heldPermits?: number | null;
@@ -600,7 +652,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease, in milliseconds. If absent, the old one stays.
+             * @description A new lease. If absent, the old one stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -633,7 +685,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -665,7 +717,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease, in milliseconds. If absent, the row's stays.
+             * @description A new lease. If absent, the row's stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -698,7 +750,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
+             * @description The lease. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -724,7 +776,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the holder is dead, in milliseconds.
+             * @description The time for which the version must be seen unchanged before the holder is dead.
              */
             leaseDurationMs: number;
             /** @description The owner, for people to read. */
@@ -838,7 +890,7 @@ export interface components {
             lastOccurrence?: string | null;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs: number;
             /** @description The occurrence that the holder runs. */
@@ -863,11 +915,16 @@ export interface components {
          * @description The reason why a lock is not the caller's.
          * @enum {string}
          */
-        LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued";
+        LostReason: "absent" | "released" | "taken-over" | "version-mismatch" | "queued" | "not-queued";
         /** @description A holder or a ticket that the caller saw unchanged for its own lease. */
         ObservedEntry: {
             /** @description The entry's `holderId` or `ticketId`. */
             holderId: string;
+            /**
+             * Format: int64
+             * @description The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /**
              * Format: int64
              * @description The entry's permits: required for a holder, without effect for a ticket.
@@ -1008,7 +1065,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale.
              */
             leaseDurationMs?: number | null;
             /** @description The present or last owner, for people to read. */
@@ -1027,10 +1084,20 @@ export interface components {
         ReleaseOutcome: "released" | "replayed" | "absent";
         /** @description A holder's release, or a waiter's withdrawal. */
         ReleasePermitsRequest: {
+            /**
+             * Format: int64
+             * @description The token of the grant. Without it, the service makes a second write.
+             */
+            fencingToken?: number | null;
             /** @description The semaphore's key. */
             key: string;
             /** @description The lease id, which proves possession. */
             leaseId: components["schemas"]["Secret"];
+            /**
+             * Format: int64
+             * @description The number of the ticket, where the caller only waits. Without it, the service makes a second write.
+             */
+            number?: number | null;
             /** @description The semaphore's sort key. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
             /** @description Releases only if the holder, or the ticket, still has this version. */
@@ -1089,8 +1156,15 @@ export interface components {
              * @description The number of permits.
              */
             capacity: number;
+            /** @description The version of the capacity: opaque, new with each change by an operator. */
+            capacityVersion?: string;
             /** @description An opaque version that changes when permits are released, and when the queue or the capacity changes. */
             changed: string;
+            /**
+             * @description The age of the semaphore: opaque, new with each grant and each ticket. A request for permits or for a ticket
+             *     under a fresh lease id names it.
+             */
+            epoch?: string;
             /** @description The holders, the oldest first. */
             holders: components["schemas"]["Holder"][];
             /** @description The kind of the row. */
@@ -1107,7 +1181,7 @@ export interface components {
         Ticket: {
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the ticket is dead, in milliseconds.
+             * @description The time for which the version must be seen unchanged before the ticket is dead.
              */
             leaseDurationMs: number;
             /**

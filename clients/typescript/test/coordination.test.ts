@@ -317,6 +317,22 @@ describe("observers and elections", { concurrency: 4 }, () => {
     await views.return();
   });
 
+  test("observer of a semaphore sees a grant", async () => {
+    const key = freshKey();
+    const semaphore = newClient().semaphore(key, 2);
+    const options = { heartbeatInterval: false } as const;
+    const one = (await semaphore.tryAcquire(options)).granted();
+    const views = newClient({ pollInterval: 50 }).observe(key);
+    const first = await next(views);
+    assert.ok(first && "holders" in first && first.holders.length === 1);
+    const two = (await semaphore.tryAcquire(options)).granted();
+    const second = await next(views);
+    assert.ok(second && "holders" in second && second.holders.length === 2);
+    await views.return();
+    await one.release();
+    await two.release();
+  });
+
   test("observer waits out a failure", async () => {
     await using proxy = await FaultProxy.start(service.url);
     proxy.fault = firstTimes(2, "lock", { status: 503, body: "{}" });

@@ -79,6 +79,15 @@ async function throughProxy(
 }
 
 describe("semaphores", { concurrency: 4 }, () => {
+  test("dead permit is taken by the servers' clock", async () => {
+    const key = freshKey();
+    await newClient().semaphore(key, 1).tryAcquire({ lease: 1000, heartbeatInterval: false });
+    await sleep(2200); // the lease, and the bound of the skew of a second
+    heldOf(await newClient().semaphore(key, 1).tryAcquire());
+    const guard = guardOf(await newClient().semaphore(key, 1).tryAcquire({ staleness: "clock" }));
+    await guard.release();
+  });
+
   test("permits are granted up to the capacity", async () => {
     const key = freshKey();
     const semaphore = client.semaphore(key, 3);

@@ -267,6 +267,8 @@ calls["plan"] = ({ given, expect, name }) => {
     ticketId: optional<string>(given.ticketId),
     refreshIn: given.refreshInMs ?? Infinity,
     left: given.leftMs,
+    unchanged: given.unchangedMs ?? 0,
+    watched: given.unchangedMs ?? 0,
   };
   const next = plan({ capacity: given.capacity, available: given.available, holders, queue }, wanted, ageOf);
   if ("waitMs" in next) assertTime(next.waitMs, expect.waitMs, name);

@@ -198,7 +198,7 @@ async fn release(service: &Service, name: &LockName, lease_id: String) -> Result
     let caller = Caller::unrestricted();
     let answer = match service.release(&caller, request).await {
         Err(problem) if problem.problem_type == ProblemType::WrongKind => {
-            let request = ReleasePermitsRequest { key, sort_key, lease_id, version: None };
+            let request = ReleasePermitsRequest { key, sort_key, lease_id, ..ReleasePermitsRequest::default() };
             service.release_permits(&caller, request).await
         }
         answer => answer,

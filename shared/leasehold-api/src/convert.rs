@@ -218,6 +218,7 @@ pub(crate) fn lost_reason(reason: lifecycle::LostReason) -> LostReason {
         lifecycle::LostReason::TakenOver => LostReason::TakenOver,
         lifecycle::LostReason::VersionMismatch => LostReason::VersionMismatch,
         lifecycle::LostReason::Queued => LostReason::Queued,
+        lifecycle::LostReason::NotQueued => LostReason::NotQueued,
     }
 }
 
@@ -230,6 +231,9 @@ pub(crate) fn lost(lost: Lost) -> Problem {
             "The lock is held under this lease id, but under another recordVersionNumber than the one given."
         }
         lifecycle::LostReason::Queued => "This lease id waits in the queue, and has no permits.",
+        lifecycle::LostReason::NotQueued => {
+            "The ticket of this request is not in the queue. Begin with a fresh lease id."
+        }
     };
     Problem {
         reason: Some(lost_reason(lost.reason)),

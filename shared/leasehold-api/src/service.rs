@@ -227,7 +227,10 @@ impl Service {
     pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
         traced(operation_span("watch", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
-            let version = request.version.filter(|version| !version.is_empty());
+            let known = match (request.ticket_id, request.version.filter(|version| !version.is_empty())) {
+                (Some(ticket), _) => Known::Ticket(ticket),
+                (None, version) => Known::Version(version),
+            };
             let wait_ms = request.wait_ms.unwrap_or(MAX_WAIT_MS);
             if wait_ms > MAX_WAIT_MS {
                 return Err(Problem::invalid(
@@ -237,11 +240,13 @@ impl Service {
             }
             caller.check_key(key.partition())?;
             // The watch subscribes before its first read, so that it misses no write between the two.
-            let mut found = self.watches.follow(&self.table, &key, logged_problem);
+            let mut following = self.watches.follow(&self.table, &key, logged_problem);
             let mut record = self.table.read(&key).await.map_err(|error| logged_problem(&error))?;
             let change = async {
-                while !has_changed(record.as_ref(), version.as_deref()) && found.changed().await.is_ok() {
-                    record = found.borrow_and_update().clone()?;
+                while !known.is_over(record.as_ref())
+                    && let Some(found) = following.next().await
+                {
+                    record = found?;
                 }
                 Ok(())
             };
@@ -309,14 +314,27 @@ impl Service {
     }
 }
 
-/// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. For a semaphore
-/// `changed` counts instead, which heartbeats do not change.
-fn has_changed(record: Option<&Record>, known: Option<&str>) -> bool {
-    let Some(known) = known else { return record.is_some() };
-    match record {
-        Some(Record::Lock(row)) => row.released || row.rvn.value().is_none_or(|version| version != known),
-        Some(Record::Semaphore(_, Ok(semaphore))) => semaphore.changed() != known,
-        Some(Record::Semaphore(_, Err(_))) | None => true,
+/// The part of a row that the caller of a watch knows.
+enum Known {
+    /// The version of the row, or that there is none.
+    Version(Option<String>),
+    /// The ticket that waits for its turn.
+    Ticket(String),
+}
+
+impl Known {
+    /// Whether a watch is over: the lock has another version than the caller knows, or none, or no holder. For a
+    /// semaphore `changed` counts instead, which heartbeats do not change, or the turn of the ticket.
+    fn is_over(&self, record: Option<&Record>) -> bool {
+        match (self, record) {
+            (Self::Version(None), record) => record.is_some(),
+            (Self::Version(Some(known)), Some(Record::Lock(row))) => {
+                row.released || row.rvn.value().is_none_or(|version| version != known)
+            }
+            (Self::Version(Some(known)), Some(Record::Semaphore(_, Ok(row)))) => row.changed() != *known,
+            (Self::Ticket(ticket), Some(Record::Semaphore(_, Ok(row)))) => row.is_turn_of(ticket),
+            (_, Some(Record::Semaphore(_, Err(_))) | None) | (Self::Ticket(_), Some(Record::Lock(_))) => true,
+        }
     }
 }
 

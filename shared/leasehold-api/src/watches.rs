@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 /// The pause between two reads of a key that this service does not write. It bounds the cost of a watched key.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The result of a reader's last read.
+/// The result of a read.
 type Found = Result<Option<Record>, Problem>;
 
 /// The watched keys.
@@ -28,7 +29,37 @@ pub(crate) struct Watches {
 
 struct Topic {
     written: Arc<Notify>,
-    found: watch::Sender<Found>,
+    last: watch::Sender<Read>,
+    /// The number of reads that have begun.
+    begun: Arc<AtomicU64>,
+}
+
+/// The last read of a reader.
+struct Read {
+    /// Its number among the reads of the key.
+    number: u64,
+    found: Found,
+}
+
+/// A watch's view of the reader of its key.
+pub(crate) struct Following {
+    last: watch::Receiver<Read>,
+    /// The number of reads that had begun before.
+    begun_before: u64,
+}
+
+impl Following {
+    /// Returns the next read that began after the watch. A read that began before may show an older row.
+    pub(crate) async fn next(&mut self) -> Option<Found> {
+        let is_new = |read: &Read| read.number > self.begun_before;
+        loop {
+            self.last.changed().await.ok()?;
+            let read = self.last.borrow_and_update();
+            if is_new(&read) {
+                return Some(read.found.clone());
+            }
+        }
+    }
 }
 
 impl Default for Watches {
@@ -68,18 +99,19 @@ impl Watches {
         table: &LockTable,
         key: &LockKey,
         report: fn(&Error) -> Problem,
-    ) -> watch::Receiver<Found> {
+    ) -> Following {
         let mut topics = self.lock();
         if let Some(topic) = topics.get(key) {
-            return topic.found.subscribe();
+            let begun_before = topic.begun.load(Ordering::SeqCst);
+            return Following { last: topic.last.subscribe(), begun_before };
         }
-        let (found, receiver) = watch::channel(Ok(None));
-        let written = Arc::<Notify>::default();
-        topics.insert(key.clone(), Topic { written: Arc::clone(&written), found: found.clone() });
-        let reader =
-            Reader { watches: Arc::clone(self), table: table.clone(), key: key.clone(), written, found, report };
-        tokio::spawn(reader.run());
-        receiver
+        let (last, receiver) = watch::channel(Read { number: 0, found: Ok(None) });
+        let (written, begun) = (Arc::<Notify>::default(), Arc::<AtomicU64>::default());
+        let topic = Topic { written: Arc::clone(&written), last: last.clone(), begun: Arc::clone(&begun) };
+        topics.insert(key.clone(), topic);
+        let (watches, table, key) = (Arc::clone(self), table.clone(), key.clone());
+        tokio::spawn(Reader { watches, table, key, written, last, begun, report }.run());
+        Following { last: receiver, begun_before: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LockKey, Topic>> {
@@ -93,7 +125,8 @@ struct Reader {
     table: LockTable,
     key: LockKey,
     written: Arc<Notify>,
-    found: watch::Sender<Found>,
+    last: watch::Sender<Read>,
+    begun: Arc<AtomicU64>,
     report: fn(&Error) -> Problem,
 }
 
@@ -104,22 +137,23 @@ impl Reader {
             let _ = timeout(READ_INTERVAL, async {
                 tokio::select! {
                     () = self.written.notified() => {}
-                    () = self.found.closed() => {}
+                    () = self.last.closed() => {}
                 }
             })
             .await;
             if self.ends() {
                 return;
             }
+            let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             let found = self.table.read(&self.key).await.map_err(|error| (self.report)(&error));
-            drop(self.found.send_replace(found));
+            drop(self.last.send_replace(Read { number, found }));
         }
     }
 
     /// Whether the key has no more watches. Holds the lock, so that no watch begins meanwhile.
     fn ends(&self) -> bool {
         let mut topics = self.watches.lock();
-        let is_unwatched = self.found.receiver_count() == 0;
+        let is_unwatched = self.last.receiver_count() == 0;
         if is_unwatched {
             topics.remove(&self.key);
         }

@@ -25,6 +25,8 @@ pub(crate) struct Attempt<R> {
     turns: Turns<R>,
     /// Whether a request under this lease id was carried out, or may yet be.
     may_hold: bool,
+    /// The release of the lease id, if nobody uses it.
+    release: Release,
     /// The end of the request in flight.
     under_way: Option<oneshot::Receiver<Ending>>,
 }
@@ -66,6 +68,7 @@ impl<R> Attempt<R> {
             numbers: Counter::default(),
             turns: Turns::default(),
             may_hold: false,
+            release: Release::new(),
             under_way: None,
         })
     }
@@ -76,6 +79,12 @@ impl<R> Attempt<R> {
         self.lease_id = Secret(fresh_uuid());
         self.numbers = Counter::default();
         self.turns = Turns::default();
+    }
+
+    /// Notes that there is a ticket with this number to withdraw.
+    pub(crate) fn waits(&mut self, number: u64) {
+        self.may_hold = true;
+        self.release.ticket = Some(number);
     }
 
     /// Notes that there is a grant to release, until a guard keeps it.
@@ -92,6 +101,7 @@ impl<R> Attempt<R> {
     /// Releases the lease id, if a request under it was granted or may yet be.
     fn give_up(&mut self) {
         let may_hold = std::mem::take(&mut self.may_hold);
+        let release = std::mem::take(&mut self.release);
         let under_way = self.under_way.take();
         if !may_hold && under_way.is_none() {
             return;
@@ -104,7 +114,7 @@ impl<R> Attempt<R> {
                 Some(ending) => ending.await.unwrap_or(Ending::Unanswered),
                 None => Ending::Refused,
             };
-            let give_back = async || give_back(&remote, subject, &keys, &lease_id, retry_budget).await;
+            let give_back = async || give_back(&remote, subject, &keys, &lease_id, &release, retry_budget).await;
             match ending {
                 Ending::Refused if !may_hold => {}
                 Ending::Granted => {
@@ -170,12 +180,13 @@ async fn give_back(
     subject: Subject,
     keys: &[LockKey],
     lease_id: &Secret,
+    release: &Release,
     retry_budget: Duration,
 ) -> bool {
-    let (release, until) = (Release::new(), deadline(retry_budget));
+    let until = deadline(retry_budget);
     let mut released = false;
     for key in keys {
-        let result = persist(until, |left| remote.release(subject, key, lease_id, &release, left)).await;
+        let result = persist(until, |left| remote.release(subject, key, lease_id, release, left)).await;
         released |= result.is_ok_and(|answer| answer.outcome != ReleaseOutcome::Absent);
     }
     released

@@ -440,13 +440,20 @@ impl Client {
 
     /// Returns this client's observations of locks that others hold, for a later process.
     pub fn save_observations(&self) -> Vec<SavedObservation> {
-        self.observations().save()
+        let locks = self.observations().save();
+        locks.into_iter().chain(self.semaphores().save()).collect()
     }
 
     /// Continues the observations of an earlier process, measured by the wall clock. The clocks of all processes that
     /// share observations must agree within [`ClientBuilder::clock_margin`].
     pub fn load_observations(&self, saved: impl IntoIterator<Item = SavedObservation>) {
-        self.observations().load(saved);
+        let (entries, locks): (Vec<_>, Vec<_>) = saved.into_iter().partition(|saved| saved.entry_id.is_some());
+        let margin = {
+            let mut observations = self.observations();
+            observations.load(locks);
+            observations.clock_margin
+        };
+        self.semaphores().load(entries, margin);
     }
 
     /// Releases every lock of this client, and waits for the background task. One failure does not stop the others.
@@ -620,6 +627,7 @@ impl Client {
         }
         let (reply, answer) = oneshot::channel();
         let (client, until, lease) = (self.clone(), self.until(), Arc::clone(lease));
+        let release = Release { fencing_token: Some(lease.term().fencing_token()), ..release };
         self.in_background(async move {
             let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, left);
             let result = persist(until, send).await.map(|answer| {

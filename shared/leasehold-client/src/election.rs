@@ -11,7 +11,7 @@ use crate::clock::{Instant, chance, sleep};
 use crate::guard::work_under;
 use crate::remote::decode_data;
 use crate::timing::poll_pause;
-use crate::watching::{LONGEST_WATCH, Watched, version_of};
+use crate::watching::{LONGEST_WATCH, Until, Watched, version_of};
 use crate::{Client, Error, ErrorKind, Guard, LockKey, LockRequest, Release, Wait};
 
 /// The shortest time between two looks that show nothing new.
@@ -73,7 +73,7 @@ impl Client {
         let can_watch = self.watches(None) && seen.is_none_or(|lock| lock.state == LockState::Held);
         if can_watch {
             let version = seen.map_or("", version_of);
-            match self.watch(&key, version, wait.min(LONGEST_WATCH), || {}).await {
+            match self.watch(&key, Until::Changed(version), wait.min(LONGEST_WATCH), || {}).await {
                 Watched::Seen(row) => return Ok(Some(*row)),
                 Watched::Ask => return self.row(&key).await,
                 Watched::Failed => {}
@@ -105,9 +105,9 @@ impl Client {
                 None => self.row(key).await,
                 Some(seen) => self.look(key.clone(), seen.as_ref(), LONGEST_WATCH).await,
             };
-            let is_same = |row: &Option<Lock>| {
-                Some(row.as_ref().map(version_of)) == seen.as_ref().map(|seen| seen.as_ref().map(version_of))
-            };
+            // A grant of permits changes the record, and not what a watch compares.
+            let version = |row: &Option<Lock>| row.as_ref().map(|row| row.record_version_number.clone());
+            let is_same = |row: &Option<Lock>| Some(version(row)) == seen.as_ref().map(version);
             match row {
                 Ok(row) if !is_same(&row) => return Ok(row),
                 Err(error) if !error.is_retryable() => return Err(error),

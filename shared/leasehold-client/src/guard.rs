@@ -94,6 +94,10 @@ pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete: bool,
     pub(crate) completed: Option<String>,
+    /// The token of the permits that are released, so that the service needs no second write.
+    pub(crate) fencing_token: Option<u64>,
+    /// The number of the ticket that is withdrawn.
+    pub(crate) ticket: Option<u64>,
 }
 
 impl Release {

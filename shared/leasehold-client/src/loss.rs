@@ -70,7 +70,7 @@ impl Loss {
             Some(LostReason::Released) => LossReason::Released,
             Some(LostReason::Absent) => LossReason::Absent,
             Some(LostReason::VersionMismatch) => LossReason::VersionMismatch,
-            Some(LostReason::TakenOver | LostReason::Queued) | None => LossReason::TakenOver,
+            Some(LostReason::TakenOver | LostReason::Queued | LostReason::NotQueued) | None => LossReason::TakenOver,
         };
         let key = LockKey { key: String::new(), sort_key: None };
         Self { lock, ..Self::new(Subject::Lock, &key, reason) }

@@ -34,6 +34,23 @@ impl Observation {
         Self { rvn: version.to_owned(), lease, first_seen: now, seen_before: Duration::ZERO, margin: Duration::ZERO }
     }
 
+    /// Continues the observation of another process, which the wall clock measured.
+    pub(crate) fn load(saved: &SavedObservation, margin: Duration) -> Self {
+        let age = millis(since_epoch()).saturating_sub(saved.first_seen_epoch_ms);
+        Self {
+            rvn: saved.record_version_number.clone(),
+            lease: Duration::from_millis(saved.lease_duration_ms),
+            first_seen: Instant::now(),
+            seen_before: Duration::from_millis(age),
+            margin,
+        }
+    }
+
+    /// Whether a loaded observation of the same version is older.
+    pub(crate) fn gives_way_to(&self, loaded: &Self) -> bool {
+        self.rvn == loaded.rvn && self.stale_in() > loaded.stale_in()
+    }
+
     /// Whether both observations are of the same version under the same lease.
     pub fn is_of_same(&self, other: &Self) -> bool {
         self.rvn == other.rvn && self.lease == other.lease
@@ -70,6 +87,9 @@ pub struct SavedObservation {
     /// The lock's sort key, on a table that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
+    /// The id of the holder, or of the ticket, of a semaphore. Absent for a lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry_id: Option<String>,
     /// The version that was seen.
     pub record_version_number: String,
     /// The record's own lease, in milliseconds.
@@ -78,12 +98,26 @@ pub struct SavedObservation {
     pub first_seen_epoch_ms: u64,
 }
 
+impl SavedObservation {
+    /// Saves the observation of a lock, or of an entry of a semaphore.
+    pub(crate) fn of(key: &LockKey, entry_id: Option<&str>, seen: &Observation) -> Self {
+        Self {
+            key: key.key.clone(),
+            sort_key: key.sort_key.clone(),
+            entry_id: entry_id.map(str::to_owned),
+            record_version_number: seen.rvn.clone(),
+            lease_duration_ms: millis(seen.lease),
+            first_seen_epoch_ms: first_seen_epoch_ms(since_epoch(), seen.age()),
+        }
+    }
+}
+
 /// The observations of one client.
 #[derive(Debug)]
 pub(crate) struct Observations {
     seen: LruCache<LockKey, Observation>,
     /// The margin of a saved observation: the largest difference of the wall clocks.
-    clock_margin: Duration,
+    pub(crate) clock_margin: Duration,
 }
 
 impl Observations {
@@ -114,34 +148,17 @@ impl Observations {
     }
 
     pub(crate) fn save(&self) -> Vec<SavedObservation> {
-        let now = since_epoch();
-        let save = |(key, seen): (&LockKey, &Observation)| SavedObservation {
-            key: key.key.clone(),
-            sort_key: key.sort_key.clone(),
-            record_version_number: seen.rvn.clone(),
-            lease_duration_ms: millis(seen.lease),
-            first_seen_epoch_ms: first_seen_epoch_ms(now, seen.age()),
-        };
-        self.seen.iter().map(save).collect()
+        self.seen.iter().map(|(key, seen)| SavedObservation::of(key, None, seen)).collect()
     }
 
     /// Loads another process's observations. An observation of this process stays, unless the loaded one is of the same
     /// version and older.
     pub(crate) fn load(&mut self, saved: impl IntoIterator<Item = SavedObservation>) {
-        let (now, now_epoch_ms) = (Instant::now(), millis(since_epoch()));
         for saved in saved {
-            let age = Duration::from_millis(now_epoch_ms.saturating_sub(saved.first_seen_epoch_ms));
-            let loaded = Observation {
-                rvn: saved.record_version_number,
-                lease: Duration::from_millis(saved.lease_duration_ms),
-                first_seen: now,
-                seen_before: age,
-                margin: self.clock_margin,
-            };
+            let loaded = Observation::load(&saved, self.clock_margin);
             let key = LockKey { key: saved.key, sort_key: saved.sort_key };
-            match self.seen.peek(&key) {
-                Some(known) if known.rvn != loaded.rvn || known.stale_in() <= loaded.stale_in() => {}
-                _ => drop(self.seen.put(key, loaded)),
+            if self.seen.peek(&key).is_none_or(|known| known.gives_way_to(&loaded)) {
+                self.seen.put(key, loaded);
             }
         }
     }
@@ -199,6 +216,7 @@ mod tests {
             observations.load([SavedObservation {
                 key: "Moe".into(),
                 sort_key: None,
+                entry_id: None,
                 record_version_number: "v1".into(),
                 lease_duration_ms: given["leaseMs"].as_u64().expect("a lease"),
                 first_seen_epoch_ms: u64::try_from(first_seen).expect("since the epoch"),
@@ -221,6 +239,7 @@ mod tests {
             observations.load([SavedObservation {
                 key: "Moe".into(),
                 sort_key: None,
+                entry_id: None,
                 record_version_number: version.into(),
                 lease_duration_ms: 1000,
                 first_seen_epoch_ms: millis(since_epoch()) - age_ms,

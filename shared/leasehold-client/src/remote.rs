@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use leasehold_wire::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use leasehold_wire::{
@@ -145,6 +145,7 @@ impl Remote {
                     request_id: Some(numbered.id.clone()),
                     lease_duration_ms: change.lease.map(millis),
                     version: None,
+                    fencing_token: change.fencing_token,
                     permits: change.keep,
                     held_permits: change.held,
                     data,
@@ -190,7 +191,9 @@ impl Remote {
                 self.post(operation::RELEASE.path, &request, limit).await
             }
             Subject::Permits => {
-                let request = ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None };
+                let (fencing_token, number) = (what.fencing_token, what.ticket);
+                let request =
+                    ReleasePermitsRequest { key: key_, sort_key, lease_id, version: None, fencing_token, number };
                 self.post(operation::SEMAPHORE_RELEASE.path, &request, limit).await
             }
         };
@@ -212,7 +215,11 @@ impl Remote {
             }
             PermitCall::Enqueue(request) => {
                 let request = EnqueueRequest { sequence, request_id, ..request };
-                self.post(operation::SEMAPHORE_ENQUEUE.path, &request, limit).await.map(Advance::Queued)
+                let answer = self.post(operation::SEMAPHORE_ENQUEUE.path, &request, limit).await;
+                answer.map(|answer| match answer {
+                    EnqueueAnswer::Granted(grant) => Advance::Granted(grant),
+                    EnqueueAnswer::Queued(place) => Advance::Queued(place),
+                })
             }
         };
         answer.map_err(|error| error.about(Subject::Permits, key))

@@ -16,6 +16,15 @@ pub(crate) const LONGEST_WATCH: Duration = Duration::from_secs(20);
 /// The interval at which a waiting caller is told of its progress.
 const PROGRESS: Duration = Duration::from_secs(1);
 
+/// The event that a watch waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Until<'a> {
+    /// The row is no longer at this version.
+    Changed(&'a str),
+    /// It is the turn of this ticket.
+    Turn(&'a str),
+}
+
 /// The end of a watch.
 pub(crate) enum Watched {
     /// The row as it is: it changed, or the time is over.
@@ -32,12 +41,23 @@ impl Client {
         poll_interval.is_none() && self.can_watch().load(Ordering::Relaxed)
     }
 
-    /// Watches a row that was seen as `version`, for at most `wait`. Calls `tick` about once a second.
-    pub(crate) async fn watch(&self, key: &LockKey, version: &str, wait: Duration, mut tick: impl FnMut()) -> Watched {
+    /// Watches a row for at most `wait`. Calls `tick` about once a second.
+    pub(crate) async fn watch(
+        &self,
+        key: &LockKey,
+        until: Until<'_>,
+        wait: Duration,
+        mut tick: impl FnMut(),
+    ) -> Watched {
+        let (version, ticket_id) = match until {
+            Until::Changed(version) => (Some(version), None),
+            Until::Turn(ticket_id) => (None, Some(ticket_id)),
+        };
         let request = WatchRequest {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
-            version: Some(version.to_owned()),
+            version: version.map(str::to_owned),
+            ticket_id: ticket_id.map(str::to_owned),
             wait_ms: Some(millis(wait + Duration::from_micros(999))),
         };
         let sent = Instant::now();
@@ -55,7 +75,7 @@ impl Client {
             }
         };
         match answer {
-            Ok(row) if version_of(&row) == version && sent.elapsed() < wait => Watched::Failed,
+            Ok(row) if Some(version_of(&row)) == version && sent.elapsed() < wait => Watched::Failed,
             Ok(row) => Watched::Seen(Box::new(row)),
             Err(error) if *error.kind() == ErrorKind::NotFound => Watched::Ask,
             Err(error) => {
@@ -90,7 +110,7 @@ impl Client {
             }
             let tick = || budget.report(request.on_wait.as_ref(), &held.lock, held.observation.stale_in());
             let version = held.observation.record_version_number();
-            let lock = match self.watch(&request.key, version, wait, tick).await {
+            let lock = match self.watch(&request.key, Until::Changed(version), wait, tick).await {
                 Watched::Seen(lock) => lock,
                 Watched::Ask => return,
                 Watched::Failed => return sleep(poll.min(budget.left())).await,

@@ -73,11 +73,19 @@ pub(crate) const TICKETS: &str = "tickets";
 pub(crate) const NEXT_TICKET: &str = "nextTicket";
 /// The last ends of holders and tickets.
 pub(crate) const ENDED: &str = "ended";
+/// The last holders that ended, each in the slot of its fencing token.
+pub(crate) const SPENT_HOLDERS: &str = "spentHolders";
+/// The last tickets that ended without a grant, each in the slot of its number.
+pub(crate) const SPENT_TICKETS: &str = "spentTickets";
+/// New with each change of the capacity by an operator. A row that has it never expires.
+pub(crate) const CAPACITY_VERSION: &str = "capacityVersion";
+/// The request that changed the capacity last.
+pub(crate) const CAPACITY_REQUEST_ID: &str = "capacityRequestId";
 /// Changes whenever the waiters should look again.
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no attribute of a caller may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 34] = [
+pub const RESERVED_ATTRIBUTES: [&str; 38] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -111,6 +119,10 @@ pub const RESERVED_ATTRIBUTES: [&str; 34] = [
     TICKETS,
     NEXT_TICKET,
     ENDED,
+    SPENT_HOLDERS,
+    SPENT_TICKETS,
+    CAPACITY_VERSION,
+    CAPACITY_REQUEST_ID,
     CHANGED,
 ];
 

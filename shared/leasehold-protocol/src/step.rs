@@ -23,3 +23,13 @@ impl<R, C, A> Step<R, C, A> {
         Self { row, change: None, answer }
     }
 }
+
+/// The write that makes a step.
+pub(crate) trait Change: Default {
+    /// Whether the write only prepares the row, so that the operation begins again after it.
+    fn prepares(&self) -> bool {
+        false
+    }
+}
+
+impl Change for () {}

@@ -456,6 +456,10 @@ pub struct WatchRequest {
     /// The record version number that the caller knows. Empty or absent: the answer comes as soon as there is a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The `ticketId` of a waiter in the queue of a semaphore, in place of `version`. The answer comes as soon as the
+    /// free permits cover this ticket and those ahead of it, or the ticket is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket_id: Option<String>,
     /// The longest wait, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", param(maximum = 20_000, default = 20_000))]

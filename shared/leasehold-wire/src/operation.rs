@@ -15,8 +15,8 @@ use crate::ProblemType::{
 #[cfg(feature = "openapi")]
 use crate::openapi::schema;
 use crate::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
+    EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use crate::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
@@ -668,7 +668,7 @@ operations! {
     }
 
     /// Takes a place in the queue of a semaphore, or refreshes it, and removes the observed dead.
-    SEMAPHORE_ENQUEUE: Post(EnqueueRequest) -> EnqueueResponse {
+    SEMAPHORE_ENQUEUE: Post(EnqueueRequest) -> EnqueueAnswer {
         name: "semaphore-enqueue",
         id: "enqueue",
         path: "/v1/semaphore/enqueue",
@@ -679,13 +679,13 @@ operations! {
         scope: Some(Scope::Keys),
         load: Load::Small,
         dynamodb: WRITE,
-        success: "The caller has a ticket.",
+        success: "The caller has a ticket, or the permits, where they were free and nobody waited.",
         refusals: &[
             &[
                 refusal(&[QueueFull], "100 wait already."),
                 refusal(
                     &[Held],
-                    "an entry that was observed as dead shows a sign of life. `lock` shows the semaphore.",
+                    "an entry that was observed as dead shows a sign of life, or the `epoch` is too old. `lock` shows the semaphore.",
                 ),
             ],
             MEMBER,

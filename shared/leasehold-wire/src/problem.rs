@@ -167,6 +167,8 @@ pub enum LostReason {
     VersionMismatch,
     /// The lease id waits in the queue of the semaphore, and has no permits.
     Queued,
+    /// The ticket that the request names is not in the queue.
+    NotQueued,
 }
 
 /// The kinds of problems. A kind exists only where callers act differently.

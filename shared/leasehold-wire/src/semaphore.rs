@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AcquireOutcome, Secret};
+use crate::{AcquireOutcome, Secret, Staleness};
 
 /// A request for permits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,19 @@ pub struct AcquirePermitsRequest {
     /// is granted only if all of them are unchanged, and then removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<ObservedEntry>,
+    /// The judge of the dead. `rvn`: the caller, who names them in `observed`. `clock`: the service, which removes the
+    /// holders and tickets whose lease has passed by its clock, by more than the allowed skew. Default: `rvn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<Staleness>,
+    /// The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+    /// an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
+    /// The number of the caller's ticket, for a caller that waited in the queue. Without this ticket in the queue, the
+    /// request is refused as `lost`, with the reason `not-queued`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub number: Option<u64>,
     /// A payload of this holder, as text, for everyone to read: at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -64,6 +77,9 @@ pub struct ObservedEntry {
     /// The entry's permits: required for a holder, without effect for a ticket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<u64>,
+    /// The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// Permits were granted.
@@ -95,6 +111,9 @@ pub struct AcquirePermitsResponse {
     /// The outcome: `created` with the semaphore, `reacquired` from the free permits, `takenOver` with those of the
     /// dead, or `renewed`.
     pub outcome: AcquireOutcome,
+    /// The age of the semaphore, for the caller's next request under a fresh lease id.
+    #[serde(default)]
+    pub epoch: String,
 }
 
 /// A holder's renewal.
@@ -123,6 +142,10 @@ pub struct HeartbeatPermitsRequest {
     /// Renews only if the holder still has this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The token of the grant. A holder with another token is refused as `lost`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub fencing_token: Option<u64>,
     /// The number of permits to keep. Needs `heldPermits`, and is at most that number: there is no upgrade.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
@@ -171,6 +194,14 @@ pub struct ReleasePermitsRequest {
     /// Releases only if the holder, or the ticket, still has this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The token of the grant. Without it, the service makes a second write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub fencing_token: Option<u64>,
+    /// The number of the ticket, where the caller only waits. Without it, the service makes a second write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub number: Option<u64>,
 }
 
 /// An operator's removal of a holder or a ticket.
@@ -187,6 +218,9 @@ pub struct BreakEntryRequest {
     pub holder_id: String,
     /// The version that the operator saw.
     pub version: String,
+    /// The holder's `fencingToken`, or the ticket's `number`. Without it, the service makes a second write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
 }
 
 /// An operator's change of the capacity.
@@ -205,6 +239,12 @@ pub struct CapacityRequest {
     /// The capacity that the operator saw.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
     pub expected: u64,
+    /// The `capacityVersion` that the operator saw. With it, a late copy of the request changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_version: Option<String>,
+    /// Tells this request from others: at most 64 bytes. A repeat is answered, and not carried out again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 /// The capacity was changed.
@@ -254,6 +294,36 @@ pub struct EnqueueRequest {
     /// request is carried out only if all of them are as they were seen, and then removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<ObservedEntry>,
+    /// The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
+    /// an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
+    /// The number of the ticket, for a refresh. Without this ticket in the queue, the request is refused as `lost`,
+    /// with the reason `not-queued`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
+    pub number: Option<u64>,
+    /// The lease of the permits, where they are free and nobody waits: the answer is then that of an acquire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 60_000))]
+    pub grant_lease_duration_ms: Option<u64>,
+    /// A payload of the holder, as text, where the permits are granted at once: at most 256 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The payload as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_base64: Option<String>,
+}
+
+/// The answer to an enqueue: a place in the queue, or the permits, where they were free and nobody waited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum EnqueueAnswer {
+    /// The permits. Only this answer has a `fencingToken`.
+    Granted(AcquirePermitsResponse),
+    /// A place in the queue. Only this answer has a `ticketId`.
+    Queued(EnqueueResponse),
 }
 
 /// A place in the queue.
@@ -269,6 +339,9 @@ pub struct EnqueueResponse {
     pub number: u64,
     /// The number of tickets before this one, dead ones among them.
     pub ahead: u64,
+    /// The age of the semaphore.
+    #[serde(default)]
+    pub epoch: String,
 }
 
 /// The permits, the holders and the queue of a semaphore.
@@ -284,6 +357,13 @@ pub struct SemaphoreState {
     pub available: u64,
     /// An opaque version that changes when permits are released, and when the queue or the capacity changes.
     pub changed: String,
+    /// The age of the semaphore: opaque, new with each grant and each ticket. A request for permits or for a ticket
+    /// under a fresh lease id names it.
+    #[serde(default)]
+    pub epoch: String,
+    /// The version of the capacity: opaque, new with each change by an operator.
+    #[serde(default)]
+    pub capacity_version: String,
     /// The holders, the oldest first.
     pub holders: Vec<Holder>,
     /// The waiters, the first in the queue first.

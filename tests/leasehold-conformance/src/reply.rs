@@ -103,7 +103,7 @@ impl Reply {
 
     /// The lease id in this answer, if it is a grant.
     pub(crate) fn granted_lease_id(&self) -> Option<String> {
-        let grants = [ACQUIRE, ACQUIRE_ALL, "/v1/semaphore/acquire"];
+        let grants = [ACQUIRE, ACQUIRE_ALL, "/v1/semaphore/acquire", "/v1/semaphore/enqueue"];
         let is_acquire = grants.iter().any(|path| self.call.starts_with(&format!("POST {path} ")));
         let is_grant = self.status == 200 && is_acquire;
         is_grant.then(|| self.body()["leaseId"].as_str().map(str::to_owned)).flatten()

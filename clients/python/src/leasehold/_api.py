@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ._messages import Call, read
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms, request_timeout
+from .errors import Superseded
 from .model import (
     Ended,
     Grant,
@@ -230,6 +231,9 @@ class Api:
 
 
 def _ticket(answer: Any) -> tuple[str, int]:
+    if "fencingToken" in answer:
+        # The permits were free. A request for them returns the grant, and counts its lease.
+        raise Superseded("The permits are granted.", 0, answer["fencingToken"])
     return answer["ticketId"], answer["number"]
 
 

@@ -238,7 +238,7 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
         case "lost":
             which: Mapping[str, Any] = next(iter(problem.get("locks") or ()), call.members)
             reason: Any = problem.get("reason") or which.get("reason") or "taken-over"
-            if reason not in ("absent", "released", "taken-over", "version-mismatch", "queued"):
+            if reason not in ("absent", "released", "taken-over", "version-mismatch", "queued", "not-queued"):
                 return Unavailable(message, asked)
             key, sort_key = which.get("key"), which.get("sortKey")
             return LockLost(reason, lock, key=str(key), sort_key=None if sort_key is None else str(sort_key))

@@ -49,6 +49,8 @@ class Want:
     ticket_lease: float
     """Seconds without a refresh of the ticket after which others may pass it."""
     data: bytes | str | None
+    by_clock: bool
+    """Whether the service judges which holders are dead, for requests that name none."""
 
 
 class PermitsAcquisition(Requests[_Request], Generic[P]):
@@ -59,6 +61,9 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._guard = guard
         self._budget: Budget | None = None
         self._shown: SemaphoreView | None = None  # the view in the last answer that had one
+        self._asked = 0.0  # before the last request was sent
+        self._since = 0.0  # the arrival of the first view that shows the last change
+        self._until = 0.0  # before the request for the last of these views: a late answer shows an old row
         super().__init__(core, want.name, want.lease, holding)
 
     def _begin(self) -> None:
@@ -153,6 +158,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         """Returns once the semaphore has changed, or about at the end of this time."""
         assert self._shown is not None  # noqa: S101
         asked = 0.0
+        self._asked = self._core.world.now()
         if poll_interval is None and self._core.can_watch:
             try:
                 self._see(await watch(self._core, self.name, self._shown.changed, within, sleep))
@@ -163,6 +169,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         await self._read(request_timeout(self._want.lease))
 
     async def _read(self, timeout: float) -> None:
+        self._asked = self._core.world.now()
         try:
             self._see(await self._core.api.get_semaphore(self.name, timeout))
         except LockNotFound:
@@ -173,6 +180,10 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         if not isinstance(view, SemaphoreView):
             self._must_ask = True  # the service tells the state
             return
+        if self._shown is not None and self._shown.changed == view.changed:
+            self._until = self._asked
+        else:
+            self._since = self._until = self._core.world.now()
         self._shown, self._must_read, self._refused = view, False, False
         self._core.entries.see(view)
         if self._budget is not None:
@@ -194,8 +205,10 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
 
     def _plan(self, left: float) -> Ask | Enqueue | Look:
         assert self._shown is not None  # noqa: S101
-        refresh_in = max(0.0, self._refresh_at - self._core.world.now())
-        return plan(self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left)
+        now = self._core.world.now()
+        refresh_in = max(0.0, self._refresh_at - now)
+        unchanged, watched = max(0.0, self._until - self._since), now - self._since
+        return plan(self._shown, self._want.permits, self._ticket, self._stale_in, refresh_in, left, unchanged, watched)
 
     def _stale_in(self, entry: Entry) -> float:
         return self._core.entries.stale_in(self.name, entry)
@@ -203,9 +216,9 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
     def _known_names(self) -> tuple[Entry, ...]:
         """The dead entries that this client's earlier calls have shown."""
         view = self._core.entries.view(self.name)
-        if view is None:
+        if view is None or self._want.by_clock:
             return ()
-        step = plan(view, self._want.permits, None, self._stale_in, None, math.inf)
+        step = plan(view, self._want.permits, None, self._stale_in, None, math.inf, 0.0, 0.0)
         return step.names if isinstance(step, Ask) else ()
 
     async def _ask(self, names: tuple[Entry, ...], timeout: float) -> P | None:
@@ -214,6 +227,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             "leaseDurationMs": lease_to_ms(self._want.lease),
             "data": payload_text(self._want.data),
             "dataBase64": payload_base64(self._want.data),
+            "staleness": "clock" if self._want.by_clock and not names else None,
         }
         self._names = names
         return await self._send_next(("acquire", request), timeout)
@@ -249,6 +263,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
 
     async def _send_next(self, content: _Request, timeout: float) -> P | None:
         """Sends the request without an answer again, or else this one. `None` if there are no permits yet."""
+        self._asked = self._core.world.now()
         try:
             answer = await self._send(content, timeout, self._call)
         except LockHeld as error:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ._timing import LONGEST_WATCH
 from .model import Entry, SemaphoreView
 
+PATIENCE = 5.0
+"""Seconds in which a waiter may leave permits that it could take, before those behind it pass."""
 MOST_NAMES = 10
 """The most entries that one request may name."""
 
@@ -40,27 +42,40 @@ def plan(
     stale_in: Callable[[Entry], float],
     refresh_in: float | None,
     left: float,
+    unchanged: float,
+    watched: float,
 ) -> Ask | Enqueue | Look:
     """`stale_in`: seconds until the entry is dead if it is not renewed. `refresh_in`: seconds until the
-    ticket must be refreshed. `left`: seconds left of the wait."""
+    ticket must be refreshed. `left`: seconds left of the wait. `unchanged`: seconds for which the views have
+    shown no change. `watched`: seconds since the first of these views."""
     own = next((ticket for ticket in view.queue if ticket.id == ticket_id), None)
     if permits > view.capacity or (own is None and ticket_id is not None):
         return Ask()  # the service tells the reason
     ahead = [
         ticket
         for ticket in view.queue
-        if own is None or (ticket.number < own.number and ticket.permits <= view.capacity)
+        if ticket.permits <= view.capacity and (own is None or ticket.number < own.number)
     ]
+    alive = [ticket for ticket in ahead if stale_in(ticket) > 0]
+    needed, is_left = permits, False
+    for ticket in alive:
+        fits = view.available >= needed - permits + ticket.permits
+        if fits and unchanged >= PATIENCE:
+            continue  # it leaves permits that it could take
+        is_left = is_left or fits
+        needed += ticket.permits
     dead = sorted((holder for holder in view.holders if stale_in(holder) <= 0), key=lambda h: (-h.permits, h.id))
     names: list[Entry] = [] if own is not None else [*ahead]
     covered = view.available
-    while covered < permits and dead:
+    while covered < needed and dead:
         names.append(dead[0])
         covered += dead.pop(0).permits
-    all_dead = all(stale_in(ticket) <= 0 for ticket in ahead)
-    if all_dead and covered >= permits:
+    # The service counts the living for a caller without a ticket.
+    if covered >= needed and not (alive and own is None):
         return Ask(tuple(names)) if len(names) <= MOST_NAMES else Enqueue(tuple(names[:MOST_NAMES]))
     waited_for: list[Entry] = [*ahead, *view.holders]
     times = [stale_in(entry) for entry in waited_for]
     within = min([left, LONGEST_WATCH, *(time for time in times if time > 0)])
+    if is_left:
+        within = min(within, max(0.0, PATIENCE - watched))
     return Look(within if refresh_in is None else min(within, refresh_in))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from ._guard import Granted, Holding
 from ._permits import P, PermitsAcquisition, Want
@@ -37,6 +37,9 @@ class PermitOptions(TypedDict, total=False):
     """Seconds without a refresh after which others may pass this waiter. Default: 120."""
     data: bytes | str | None
     """A payload of this holder, for everyone to read: at most 256 bytes."""
+    staleness: Literal["rvn", "clock"]
+    """"clock": the service judges by its own clock which holders and waiters are dead, for callers that keep no
+    observations. A caller that waits observes them as well. Default: "rvn"."""
     heartbeat_interval: float | None
     """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
     the lease."""
@@ -75,6 +78,7 @@ class BaseSemaphore(Generic[P]):
         lease: float = _LEASE,
         ticket_lease: float = _TICKET_LEASE,
         data: bytes | str | None = None,
+        staleness: Literal["rvn", "clock"] = "rvn",
         heartbeat_interval: float | None = None,
         manual_heartbeats: bool = False,
         hold_on_unavailable: bool = False,
@@ -87,7 +91,16 @@ class BaseSemaphore(Generic[P]):
         client = self._client
         holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
         client._core.check_open()
-        want = Want(self._name, self._capacity, permits, client._owner_name(owner_name), lease, ticket_lease, data)
+        want = Want(
+            self._name,
+            self._capacity,
+            permits,
+            client._owner_name(owner_name),
+            lease,
+            ticket_lease,
+            data,
+            staleness == "clock",
+        )
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
     async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:

@@ -64,8 +64,9 @@ class Observer:
         through outages; raises other `LeaseholdError`s."""
         while True:
             view = await self._look()
-            changed = None if view is None else (view.watched, view.state)
-            known = None if self._seen is None else (self._seen.watched, self._seen.state)
+            # A grant of permits changes the record, and not what a watch compares.
+            changed = None if view is None else (view.record_version_number, view.state)
+            known = None if self._seen is None else (self._seen.record_version_number, self._seen.state)
             if not self._begun or changed != known:
                 self._begun, self._seen = True, view
                 return view

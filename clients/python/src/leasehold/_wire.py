@@ -81,6 +81,7 @@ class BreakEntryRequest(TypedDict):
 
     holderId: str
     key: str
+    number: NotRequired[int | None]
     sortKey: NotRequired[str | None]
     version: str
 
@@ -102,7 +103,9 @@ class CapacityRequest(TypedDict):
 
     capacity: int
     expected: int
+    expectedVersion: NotRequired[str | None]
     key: str
+    requestId: NotRequired[str | None]
     sortKey: NotRequired[str | None]
 
 
@@ -139,6 +142,7 @@ class EnqueueResponse(TypedDict):
     """
 
     ahead: int
+    epoch: NotRequired[str]
     number: int
     ticketId: str
     version: str
@@ -204,7 +208,7 @@ Kind: TypeAlias = Literal['semaphore']
 LockState: TypeAlias = Literal['held', 'released']
 
 
-LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch', 'queued']
+LostReason: TypeAlias = Literal['absent', 'released', 'taken-over', 'version-mismatch', 'queued', 'not-queued']
 
 
 class ObservedEntry(TypedDict):
@@ -213,6 +217,7 @@ class ObservedEntry(TypedDict):
     """
 
     holderId: str
+    number: NotRequired[int | None]
     permits: NotRequired[int | None]
     version: str
 
@@ -401,15 +406,18 @@ class AcquirePermitsRequest(TypedDict):
     capacity: int
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
+    epoch: NotRequired[str | None]
     key: str
     leaseDurationMs: NotRequired[int | None]
     leaseId: NotRequired[Secret | None]
+    number: NotRequired[int | None]
     observed: NotRequired[list[ObservedEntry]]
     ownerName: str
     permits: NotRequired[int | None]
     requestId: NotRequired[str | None]
     sequence: NotRequired[int | None]
     sortKey: NotRequired[str | None]
+    staleness: NotRequired[Staleness | None]
 
 
 class AcquirePermitsResponse(TypedDict):
@@ -418,6 +426,7 @@ class AcquirePermitsResponse(TypedDict):
     """
 
     capacity: int
+    epoch: NotRequired[str]
     fencingToken: int
     holderId: str
     key: str
@@ -480,15 +489,23 @@ class EndResponse(TypedDict):
     transactionId: str
 
 
+EnqueueAnswer: TypeAlias = AcquirePermitsResponse | EnqueueResponse
+
+
 class EnqueueRequest(TypedDict):
     """
     A request for a place in the queue, or its refresh.
     """
 
     capacity: int
+    data: NotRequired[str | None]
+    dataBase64: NotRequired[str | None]
+    epoch: NotRequired[str | None]
+    grantLeaseDurationMs: NotRequired[int | None]
     key: str
     leaseDurationMs: NotRequired[int | None]
     leaseId: Secret
+    number: NotRequired[int | None]
     observed: NotRequired[list[ObservedEntry]]
     ownerName: str
     permits: NotRequired[int | None]
@@ -512,6 +529,7 @@ class HeartbeatPermitsRequest(TypedDict):
 
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
+    fencingToken: NotRequired[int | None]
     heldPermits: NotRequired[int | None]
     key: str
     leaseDurationMs: NotRequired[int | None]
@@ -566,8 +584,10 @@ class ReleasePermitsRequest(TypedDict):
     A holder's release, or a waiter's withdrawal.
     """
 
+    fencingToken: NotRequired[int | None]
     key: str
     leaseId: Secret
+    number: NotRequired[int | None]
     sortKey: NotRequired[str | None]
     version: NotRequired[str | None]
 
@@ -594,7 +614,9 @@ class SemaphoreState(TypedDict):
 
     available: int
     capacity: int
+    capacityVersion: NotRequired[str]
     changed: str
+    epoch: NotRequired[str]
     holders: list[Holder]
     kind: Kind
     queue: list[Ticket]

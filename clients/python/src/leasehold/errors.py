@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from .model import Item, LockView
 
-LossReason: TypeAlias = Literal["taken-over", "released", "absent", "version-mismatch", "queued", "expired", "forked"]
+LossReason: TypeAlias = Literal[
+    "taken-over", "released", "absent", "version-mismatch", "queued", "not-queued", "expired", "forked"
+]
 """The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
 the parent process. The others are the service's; `queued`: the lease id waits, and has no permits."""
 

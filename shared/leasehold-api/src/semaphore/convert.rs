@@ -2,17 +2,17 @@
 
 use leasehold_protocol::lifecycle::NUMBER_LIMIT;
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, AllDead, Break, Claim, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead, Enqueue, Grant,
-    Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore, SetCapacity, Shrink, entry_data,
-    entry_name,
+    Acquire, Ahead, AllDead, Break, Claim, ClaimNumber, DEFAULT_HOLDER_LEASE_MS, DEFAULT_TICKET_LEASE_MS, Dead,
+    Enqueue, Entry, Epoch, Grant, Heartbeat, Member, OWNER, Permits, PublicId, Refusal, Release, Semaphore,
+    SetCapacity, Shrink, entry_data, entry_name, operator_request_id,
 };
-use leasehold_protocol::{Data, LeaseDuration, LeaseId, Lost, Principal, Rvn};
+use leasehold_protocol::{Data, LeaseDuration, LeaseId, LockKey, Lost, Principal, Rvn};
 use leasehold_wire::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueRequest, EnqueueResponse,
-    HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry, ReleasePermitsRequest,
-    SemaphoreState, Ticket,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueAnswer, EnqueueRequest,
+    EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry,
+    ReleasePermitsRequest, SemaphoreState, Ticket,
 };
-use leasehold_wire::{Lock, Problem, ProblemType, Secret};
+use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness};
 use serde_json::Map;
 
 use crate::convert::{self, checked};
@@ -24,6 +24,13 @@ pub(crate) fn acquire(
 ) -> Result<Acquire, Problem> {
     let key = convert::key(request.key, request.sort_key)?;
     let lease_id = request.lease_id.map_or_else(|| Ok(LeaseId::generate()), convert::lease_id)?;
+    let by_clock = request.staleness == Some(Staleness::Clock);
+    if by_clock && !request.observed.is_empty() {
+        return Err(Problem::invalid(
+            "observed",
+            "observed needs staleness rvn: by the clock, the service names the dead.",
+        ));
+    }
     let dead = dead(request.observed, &Member::new(&key, &lease_id))?;
     Ok(Acquire {
         owner_name: checked(entry_name(request.owner_name))?,
@@ -33,6 +40,9 @@ pub(crate) fn acquire(
         capacity: permits("capacity", request.capacity)?,
         dead,
         checked_by_clock,
+        by_clock,
+        epoch: epoch(request.epoch)?,
+        number: request.number,
         data: data(request.data, request.data_base64)?,
         principal,
         key,
@@ -58,16 +68,19 @@ pub(crate) fn heartbeat(request: HeartbeatPermitsRequest, principal: Option<Prin
         lease_duration: convert::lease_duration(request.lease_duration_ms)?,
         data: data(request.data, request.data_base64)?,
         expected: version(request.version)?,
+        fencing_token: request.fencing_token,
         shrink,
         principal,
     })
 }
 
 pub(crate) fn release(request: ReleasePermitsRequest, principal: Option<Principal>) -> Result<Release, Problem> {
+    let token = request.fencing_token.map(ClaimNumber::Token);
     Ok(Release {
         key: convert::key(request.key, request.sort_key)?,
         lease_id: convert::lease_id(request.lease_id)?,
         expected: version(request.version)?,
+        number: token.or(request.number.map(ClaimNumber::Ticket)),
         principal,
     })
 }
@@ -77,6 +90,7 @@ pub(crate) fn break_entry(request: BreakEntryRequest) -> Result<Break, Problem> 
         key: convert::key(request.key, request.sort_key)?,
         id: checked(PublicId::new("holderId", &request.holder_id))?,
         seen: checked(Rvn::new("version", request.version))?,
+        number: request.number,
     })
 }
 
@@ -96,6 +110,10 @@ pub(crate) fn enqueue(
         capacity: permits("capacity", request.capacity)?,
         dead,
         checked_by_clock,
+        epoch: epoch(request.epoch)?,
+        number: request.number,
+        grant_lease: lease_or(request.grant_lease_duration_ms, DEFAULT_HOLDER_LEASE_MS)?,
+        data: data(request.data, request.data_base64)?,
         principal,
         key,
         lease_id,
@@ -107,7 +125,13 @@ pub(crate) fn set_capacity(request: CapacityRequest) -> Result<SetCapacity, Prob
         key: convert::key(request.key, request.sort_key)?,
         capacity: permits("capacity", request.capacity)?,
         expected: permits("expected", request.expected)?,
+        expected_version: request.expected_version.map(|it| checked(Rvn::new("expectedVersion", it))).transpose()?,
+        request_id: request.request_id.map(|id| checked(operator_request_id(id))).transpose()?,
     })
+}
+
+fn epoch(epoch: Option<String>) -> Result<Option<Epoch>, Problem> {
+    epoch.map(|epoch| checked(Epoch::new(&epoch))).transpose()
 }
 
 fn permits(field: &'static str, number: u64) -> Result<Permits, Problem> {
@@ -136,19 +160,19 @@ fn dead(observed: Vec<ObservedEntry>, caller: &Member) -> Result<AllDead, Proble
                 return Err(Problem::invalid("observed", "observed must name the permits of each holder."));
             }
         };
-        Ok(Dead { id, version: checked(Rvn::new("observed", entry.version))?, permits })
+        Ok(Dead { id, version: checked(Rvn::new("observed", entry.version))?, permits, number: entry.number })
     };
     let dead = observed.into_iter().map(read).collect::<Result<_, Problem>>()?;
     checked(AllDead::new(dead, caller))
 }
 
-pub(crate) fn granted(grant: Grant, request: &Acquire) -> AcquirePermitsResponse {
+pub(crate) fn granted(grant: Grant, key: &LockKey, lease_id: &LeaseId) -> AcquirePermitsResponse {
     let claim = grant.holder.claim;
     AcquirePermitsResponse {
-        key: request.key.partition().to_owned(),
-        sort_key: request.key.sort().map(str::to_owned),
+        key: key.partition().to_owned(),
+        sort_key: key.sort().map(str::to_owned),
         owner_name: claim.owner_name,
-        lease_id: Secret(request.lease_id.expose().to_owned()),
+        lease_id: Secret(lease_id.expose().to_owned()),
         holder_id: grant.holder_id,
         version: claim.version,
         lease_duration_ms: claim.lease_ms,
@@ -156,6 +180,7 @@ pub(crate) fn granted(grant: Grant, request: &Acquire) -> AcquirePermitsResponse
         fencing_token: grant.holder.fencing_token,
         capacity: grant.capacity,
         outcome: convert::grant_outcome(grant.holder.outcome),
+        epoch: grant.epoch.to_string(),
     }
 }
 
@@ -170,12 +195,20 @@ pub(crate) fn renewed(grant: Grant) -> HeartbeatPermitsResponse {
     }
 }
 
-pub(crate) fn enqueued(place: Ahead) -> EnqueueResponse {
+pub(crate) fn entered(entry: Entry, request: &Enqueue) -> EnqueueAnswer {
+    match entry {
+        Entry::Granted(grant) => EnqueueAnswer::Granted(granted(grant, &request.key, &request.lease_id)),
+        Entry::Queued(place) => EnqueueAnswer::Queued(enqueued(place)),
+    }
+}
+
+fn enqueued(place: Ahead) -> EnqueueResponse {
     EnqueueResponse {
         ticket_id: place.ticket_id,
         version: place.ticket.claim.version,
         number: place.ticket.number,
         ahead: place.ahead as u64,
+        epoch: place.epoch.to_string(),
     }
 }
 
@@ -187,7 +220,7 @@ pub(crate) fn free(available: i64) -> u64 {
 /// The public view. Its common fields with a lock read as a held lock while the semaphore has a holder.
 pub(crate) fn show(row: Semaphore) -> Lock {
     let state = row.state();
-    let changed = row.changed();
+    let (changed, epoch, capacity_version) = (row.changed(), row.epoch(), row.capacity_version().to_owned());
     let mut holders: Vec<_> = row.holders.into_iter().map(show_holder).collect();
     holders.sort_by_key(|holder| holder.fencing_token);
     let mut queue: Vec<_> = row.queue.into_iter().map(show_ticket).collect();
@@ -211,6 +244,8 @@ pub(crate) fn show(row: Semaphore) -> Lock {
             capacity: row.capacity,
             available: free(row.available),
             changed,
+            epoch: epoch.to_string(),
+            capacity_version,
             holders,
             queue,
         })),
@@ -259,8 +294,9 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
         Refusal::Forbidden => return convert::bound_to_another(),
         Refusal::Held => Problem::new(
             ProblemType::Held,
-            "Too few permits are free, somebody is ahead in the queue, or one that was observed as dead shows a sign of \
-             life. Poll, or enqueue; name holders and tickets whose version stays the same for their lease in observed.",
+            "Too few permits are free, somebody is ahead in the queue, one that was observed as dead shows a sign of \
+             life, or the epoch is too old. Try again with the epoch of lock, or enqueue; name holders and tickets whose \
+             version stays the same for their lease in observed.",
         ),
         Refusal::QueueFull => Problem::new(
             ProblemType::QueueFull,

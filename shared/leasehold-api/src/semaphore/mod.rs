@@ -5,8 +5,8 @@ pub(crate) mod convert;
 use leasehold_protocol::semaphore::{Semaphore, Step};
 use leasehold_protocol::{Error, LockKey, Record, ReleaseOutcome};
 use leasehold_wire::semaphore::{
-    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
-    EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
+    EnqueueRequest, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
 };
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse};
 
@@ -30,7 +30,7 @@ impl Service {
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
             let grant = self.answer(&request.key, self.table.acquire_permits(&request).await)?;
-            let response = convert::granted(grant, &request);
+            let response = convert::granted(grant, &request.key, &request.lease_id);
             Ok((wire_name(response.outcome), response))
         })
         .await
@@ -90,13 +90,18 @@ impl Service {
     /// # Errors
     /// `queue-full`, `held`, `lost`, `superseded`, `permits-mismatch`, `exceeds-capacity`, `wrong-kind`, and those of
     /// any operation.
-    pub async fn enqueue(&self, caller: &Caller, request: EnqueueRequest) -> Result<EnqueueResponse, Problem> {
+    pub async fn enqueue(&self, caller: &Caller, request: EnqueueRequest) -> Result<EnqueueAnswer, Problem> {
         traced(operation_span("semaphore-enqueue", &request.key, caller), async {
             let request = convert::enqueue(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let place = self.answer(&request.key, self.table.enqueue(&request).await)?;
-            Ok(("enqueued".into(), convert::enqueued(place)))
+            let entry = self.answer(&request.key, self.table.enqueue(&request).await)?;
+            let answer = convert::entered(entry, &request);
+            let outcome = match &answer {
+                EnqueueAnswer::Granted(grant) => wire_name(grant.outcome),
+                EnqueueAnswer::Queued(_) => "enqueued".into(),
+            };
+            Ok((outcome, answer))
         })
         .await
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, EnqueueRequest, ObservedEntry, SemaphoreState,
 };
-use leasehold_wire::{GetRequest, Lock, Secret};
+use leasehold_wire::{GetRequest, Lock, Secret, Staleness};
 
 use super::plan::{Plan, Waiter};
 use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
@@ -18,16 +18,20 @@ use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
 use crate::subject::Subject;
 use crate::timing::{poll_pause, stale_after};
-use crate::watching::{Watched, version_of};
+use crate::watching::{Until, Watched, version_of};
 use crate::{Acquisition, Error, ErrorKind, telemetry};
 
 /// The lease of a ticket. It is long, because each refresh writes the whole row.
 const TICKET_LEASE: Duration = Duration::from_mins(2);
+/// The longest first look of a waiter that has no view yet, and so knows no holder that may be dead.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// Two refreshes may fail before the ticket is dead.
 const REFRESHES_PER_LEASE: u32 = 3;
 
 impl Semaphore {
-    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases.
+    /// Sends one request for permits. The request takes over dead holders that this client saw for their leases, or
+    /// that the service judges dead, where the request says so. A refusal that shows permits which the request could
+    /// have is followed by a second one.
     ///
     /// # Errors
     /// Any [`ErrorKind`] but `Held`. After an error that leaves the grant unknown, the client releases the permits in
@@ -39,17 +43,21 @@ impl Semaphore {
 
     async fn ask_once(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
         let mut pursuit = Pursuit::new(self, request)?;
-        let names = pursuit.known_dead();
-        match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
-            Ok(Some(guard)) => Ok(Acquisition::Granted(guard)),
-            Ok(None) => Err(Error::abandoned()),
-            Err(error) => match error.kind() {
-                ErrorKind::Held(lock) => {
-                    pursuit.saw(lock.clone());
-                    Ok(Acquisition::Held(HeldPermits { lock: lock.clone() }))
-                }
-                _ => Err(error),
-            },
+        let (mut names, mut is_first) = (pursuit.known_dead(), true);
+        loop {
+            let error = match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
+                Ok(Some(guard)) => return Ok(Acquisition::Granted(guard)),
+                Ok(None) => return Err(Error::abandoned()),
+                Err(error) => error,
+            };
+            let ErrorKind::Held(lock) = error.kind() else { return Err(error) };
+            pursuit.refused_by(lock.clone());
+            // An epoch was too old, or a loaded observation shows a dead holder.
+            let plan = pursuit.state().map(|state| pursuit.plan(state, Duration::MAX));
+            match plan.filter(|_| is_first) {
+                Some(Plan::Ask(dead)) => (names, is_first) = (dead, false),
+                _ => return Ok(Acquisition::Held(HeldPermits { lock: lock.clone() })),
+            }
         }
     }
 
@@ -99,7 +107,7 @@ impl Semaphore {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
                     pursuit.may_be_granted = false;
-                    pursuit.saw(lock.clone());
+                    pursuit.refused_by(lock.clone());
                     pursuit.refused = Some(names);
                     pursuit.report(&mut budget);
                     if over {
@@ -109,7 +117,7 @@ impl Semaphore {
                 }
                 ErrorKind::QueueFull(lock) => {
                     if let Some(lock) = lock {
-                        pursuit.saw(lock.clone());
+                        pursuit.refused_by(lock.clone());
                         pursuit.report(&mut budget);
                     }
                     pursuit.is_full = true;
@@ -158,6 +166,20 @@ struct Pursuit<'a> {
     is_full: bool,
     /// The entries that the last request named, if it was refused.
     refused: Option<Vec<ObservedEntry>>,
+    /// The epoch of the last answer before this lease id had a claim: of a view for a fresh lease id, then of refusals.
+    epoch: Option<String>,
+    /// The time before the last request was sent.
+    asked: Instant,
+    change: Option<Unchanged>,
+}
+
+/// The last change that a view showed.
+struct Unchanged {
+    change: String,
+    /// The time after its first view arrived.
+    since: Instant,
+    /// The time before the request for its last view: a late answer shows an old row.
+    until: Instant,
 }
 
 /// A place in the queue.
@@ -187,6 +209,9 @@ impl<'a> Pursuit<'a> {
             may_be_granted: false,
             is_full: false,
             refused: None,
+            epoch: semaphore.client.semaphores().epoch(&semaphore.key),
+            asked: Instant::now(),
+            change: None,
         })
     }
 
@@ -205,20 +230,33 @@ impl<'a> Pursuit<'a> {
             ticket_id: self.ticket.as_ref().map(|place| place.ticket_id.as_str()),
             refresh_in: self.ticket.as_ref().map(Place::refresh_in),
             left,
+            unchanged: self
+                .change
+                .as_ref()
+                .map_or(Duration::ZERO, |seen| seen.until.saturating_duration_since(seen.since)),
+            watched: self.change.as_ref().map_or(Duration::ZERO, |seen| seen.since.elapsed()),
         };
         self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
     }
 
     /// The dead entries of an earlier view, if naming them is all that a grant needs.
     fn known_dead(&self) -> Vec<ObservedEntry> {
+        if self.is_by_clock() {
+            return Vec::new();
+        }
         self.semaphore.client.semaphores().known_dead(&self.semaphore.key, self.permits)
     }
 
+    /// Whether the service judges which holders are dead, for the requests that name none.
+    fn is_by_clock(&self) -> bool {
+        self.request.staleness == Staleness::Clock
+    }
+
     fn next(&self, left: Duration) -> Next {
-        let Some(state) = self.state() else { return Next::Ask(self.known_dead()) };
         if self.may_be_granted {
             return Next::Ask(Vec::new());
         }
+        let Some(state) = self.state() else { return self.first(left) };
         let Some(place) = self.ticket.as_ref().filter(|place| !place.refresh_in().is_zero()) else {
             let names = if self.is_full {
                 self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key, state)
@@ -228,7 +266,7 @@ impl<'a> Pursuit<'a> {
             return Next::Enqueue(names);
         };
         if place.is_newer_than_view {
-            return Next::Poll;
+            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
         }
         match self.plan(state, left) {
             Plan::Ask(names) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
@@ -236,6 +274,16 @@ impl<'a> Pursuit<'a> {
             Plan::Enqueue(names) => Next::Enqueue(names),
             Plan::Wait(longest) => Next::Look(longest),
         }
+    }
+
+    /// The next step without a view of one's own.
+    fn first(&self, left: Duration) -> Next {
+        if let Some(place) = &self.ticket {
+            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
+        }
+        let names = self.known_dead();
+        let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
+        if names.is_empty() && must_queue && !self.is_by_clock() { Next::Enqueue(names) } else { Next::Ask(names) }
     }
 
     fn owner_name(&self) -> String {
@@ -251,7 +299,10 @@ impl<'a> Pursuit<'a> {
             permits: Some(self.permits),
             capacity: self.semaphore.capacity,
             lease_duration_ms: Some(millis(self.lease)),
+            staleness: (observed.is_empty() && self.is_by_clock()).then_some(Staleness::Clock),
             observed,
+            epoch: self.epoch.clone(),
+            number: self.ticket.as_ref().map(|place| place.number),
             data,
             data_base64,
             ..AcquirePermitsRequest::default()
@@ -259,6 +310,7 @@ impl<'a> Pursuit<'a> {
     }
 
     fn enqueue(&self, observed: Vec<ObservedEntry>) -> PermitCall {
+        let (data, data_base64) = encode_data(self.request.data.as_deref());
         PermitCall::Enqueue(EnqueueRequest {
             key: self.semaphore.key.key.clone(),
             sort_key: self.semaphore.key.sort_key.clone(),
@@ -267,6 +319,11 @@ impl<'a> Pursuit<'a> {
             capacity: self.semaphore.capacity,
             lease_duration_ms: Some(millis(TICKET_LEASE)),
             observed,
+            epoch: self.epoch.clone(),
+            number: self.ticket.as_ref().map(|place| place.number),
+            grant_lease_duration_ms: Some(millis(self.lease)),
+            data,
+            data_base64,
             ..EnqueueRequest::default()
         })
     }
@@ -274,6 +331,7 @@ impl<'a> Pursuit<'a> {
     /// Sends a request. Returns the guard if permits were granted, and `None` for a place in the queue.
     async fn send(&mut self, step: PermitCall, limit: Duration) -> Result<Option<PermitGuard>, Error> {
         let key = self.semaphore.key.clone();
+        self.asked = Instant::now();
         let (numbered, result) = self
             .attempt
             .send(
@@ -287,7 +345,7 @@ impl<'a> Pursuit<'a> {
         match result? {
             Advance::Granted(grant) => self.granted(sent, grant).map(Some),
             Advance::Queued(place) => {
-                self.attempt.holds();
+                self.attempt.waits(place.number);
                 self.is_full = false;
                 self.refused = None;
                 // A waiter that was judged dead has another number: it is at the end of the queue.
@@ -299,7 +357,7 @@ impl<'a> Pursuit<'a> {
                     refresh_at: sent + TICKET_LEASE / REFRESHES_PER_LEASE,
                     is_newer_than_view,
                 });
-                if is_newer_than_view || has_names {
+                if has_names {
                     self.read(limit).await?;
                 }
                 Ok(None)
@@ -313,7 +371,7 @@ impl<'a> Pursuit<'a> {
             self.attempt.holds();
             return Err(Error::too_late(lease));
         }
-        self.semaphore.client.semaphores().outdate(&self.semaphore.key);
+        self.semaphore.client.semaphores().outdate(&self.semaphore.key, &grant.epoch);
         let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
             .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
@@ -327,6 +385,14 @@ impl<'a> Pursuit<'a> {
         self.attempt.start_again();
         (self.view, self.ticket, self.refused) = (None, None, None);
         self.may_be_granted = false;
+        self.epoch = self.semaphore.client.semaphores().epoch(&self.semaphore.key);
+    }
+
+    /// Records the view of a refusal, which also tells the epoch for the next request.
+    fn refused_by(&mut self, row: Box<Lock>) {
+        let epoch = row.semaphore.as_ref().map(|state| state.epoch.clone());
+        self.epoch = epoch.filter(|epoch| !epoch.is_empty()).or(self.epoch.take());
+        self.saw(row);
     }
 
     /// Records a view. `None`: the semaphore is gone, and only a request tells its state.
@@ -338,21 +404,34 @@ impl<'a> Pursuit<'a> {
                 if let Some(place) = &mut self.ticket {
                     place.is_newer_than_view = false;
                 }
+                let now = Instant::now();
+                match &mut self.change {
+                    Some(seen) if seen.change == state.changed => seen.until = self.asked,
+                    change => *change = Some(Unchanged { change: state.changed.clone(), since: now, until: now }),
+                }
                 self.view = row;
             }
             None => self.start_again(),
         }
     }
 
-    /// Watches the semaphore until it changes, for at most `longest`. Where watches fail, a poll takes the watch's
-    /// place.
+    /// Watches for the turn of the ticket, or without a ticket for a change, for at most `longest`. Where watches fail,
+    /// a poll takes the watch's place.
     async fn look(&mut self, longest: Duration, budget: &Budget) -> Result<(), Error> {
         let client = &self.semaphore.client;
-        let Some(view) = self.view.as_deref().filter(|_| client.watches(self.request.poll_interval)) else {
+        let view = self.view.as_deref();
+        let ticket = self.ticket.as_ref().map(|place| Until::Turn(&place.ticket_id));
+        let until = ticket.or(view.map(|view| Until::Changed(version_of(view))));
+        let Some(until) = until.filter(|_| client.watches(self.request.poll_interval)) else {
             return self.poll(longest).await;
         };
-        let tick = || budget.report(self.request.on_wait.as_ref(), view, longest);
-        match client.watch(&self.semaphore.key, version_of(view), longest, tick).await {
+        self.asked = Instant::now();
+        let tick = || {
+            if let Some(view) = view {
+                budget.report(self.request.on_wait.as_ref(), view, longest);
+            }
+        };
+        match client.watch(&self.semaphore.key, until, longest, tick).await {
             Watched::Seen(row) => self.saw(row),
             Watched::Ask => self.saw(None),
             Watched::Failed => return self.poll(longest).await,
@@ -371,6 +450,7 @@ impl<'a> Pursuit<'a> {
     async fn read(&mut self, limit: Duration) -> Result<(), Error> {
         let client = &self.semaphore.client;
         client.check_open()?;
+        self.asked = Instant::now();
         let request = GetRequest { key: self.semaphore.key.key.clone(), sort_key: self.semaphore.key.sort_key.clone() };
         match client.remote().get_semaphore(&request, limit).await {
             Ok(row) => self.saw(Box::new(row)),

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
-use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
+use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome, Staleness};
 
+use crate::clock::fresh_uuid;
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
@@ -51,6 +52,7 @@ pub struct PermitRequest {
     owner_name: Option<String>,
     lease: Option<Duration>,
     wait: Wait,
+    staleness: Staleness,
     poll_interval: Option<Duration>,
     keeping: Keeping,
     data: Option<Vec<u8>>,
@@ -115,7 +117,7 @@ impl Client {
         version: impl Into<String>,
     ) -> Result<ReleaseOutcome, Error> {
         let LockKey { key, sort_key } = key.into();
-        let request = BreakEntryRequest { key, sort_key, holder_id: id.into(), version: version.into() };
+        let request = BreakEntryRequest { key, sort_key, holder_id: id.into(), version: version.into(), number: None };
         persist(self.until(), |left| self.remote().break_entry(&request, left)).await.map(|answer| answer.outcome)
     }
 
@@ -125,8 +127,19 @@ impl Client {
     /// # Errors
     /// [`crate::ErrorKind::VersionMismatch`], or the last failure to reach the service.
     pub async fn set_capacity(&self, key: impl Into<LockKey>, capacity: u64, expected: u64) -> Result<u64, Error> {
-        let LockKey { key, sort_key } = key.into();
-        let request = CapacityRequest { key, sort_key, capacity, expected };
+        let key = key.into();
+        // With the version of the capacity, a late copy of the request changes nothing.
+        let view = self.get_semaphore(key.clone()).await?;
+        let seen = view.semaphore.map(|state| state.capacity_version).filter(|version| !version.is_empty());
+        let LockKey { key, sort_key } = key;
+        let request = CapacityRequest {
+            key,
+            sort_key,
+            capacity,
+            expected,
+            expected_version: seen,
+            request_id: Some(fresh_uuid()),
+        };
         persist(self.until(), |left| self.remote().set_capacity(&request, left)).await.map(|answer| answer.available)
     }
 }
@@ -260,6 +273,15 @@ impl PermitRequest {
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Lets the service judge by its own clock which holders and waiters are dead, for callers that keep no
+    /// observations. A caller that goes on to wait observes them as well. The service documents its bound on the
+    /// difference of clocks.
+    #[must_use]
+    pub fn stale_by_clock(mut self) -> Self {
+        self.staleness = Staleness::Clock;
         self
     }
 

@@ -7,6 +7,9 @@ use leasehold_wire::semaphore::{Holder, ObservedEntry, SemaphoreState, Ticket};
 
 use crate::watching::LONGEST_WATCH;
 
+/// The time in which a waiter may leave permits that it could take, before those behind it pass.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The service's limit of entries that one request names.
 pub(crate) const MAX_NAMES: usize = 10;
 
@@ -31,6 +34,10 @@ pub(crate) struct Waiter<'a> {
     pub(crate) refresh_in: Option<Duration>,
     /// The rest of the caller's wait.
     pub(crate) left: Duration,
+    /// The time for which the caller's views have shown no change.
+    pub(crate) unchanged: Duration,
+    /// The time since the first of these views: the next view may show that so much is unchanged.
+    pub(crate) watched: Duration,
 }
 
 /// Returns the next step of `waiter` with this view. `stale_in` returns the time until an entry with this id, version
@@ -51,27 +58,43 @@ pub(crate) fn plan(
     }
     let mine = mine.flatten();
     let is_ahead =
-        |ticket: &&Ticket| mine.is_none_or(|mine| ticket.number < mine.number && ticket.permits <= view.capacity);
+        |ticket: &&Ticket| ticket.permits <= view.capacity && mine.is_none_or(|mine| ticket.number < mine.number);
     let ahead: Vec<_> = view.queue.iter().filter(is_ahead).collect();
+    // The permits that the living ahead are to get, and whether one of them leaves permits that it could take.
+    let (mut reserved, mut is_left) = (0, false);
+    for ticket in ahead.iter().filter(|ticket| !ticket_stale_in(ticket).is_zero()) {
+        let fits = view.available >= reserved + ticket.permits;
+        if fits && waiter.unchanged >= PATIENCE {
+            continue;
+        }
+        is_left |= fits;
+        reserved += ticket.permits;
+    }
 
     let wait = || {
         let alive = ahead.iter().map(|ticket| ticket_stale_in(ticket)).chain(view.holders.iter().map(holder_stale_in));
-        let bounds = alive.filter(|stale_in| !stale_in.is_zero()).chain(waiter.refresh_in);
+        let passes = is_left.then(|| PATIENCE.saturating_sub(waiter.watched));
+        let bounds = alive.filter(|stale_in| !stale_in.is_zero()).chain(waiter.refresh_in).chain(passes);
         Plan::Wait(bounds.fold(waiter.left.min(LONGEST_WATCH), Duration::min))
     };
-    if ahead.iter().any(|ticket| !ticket_stale_in(ticket).is_zero()) {
+    // The service counts the living for a caller without a ticket.
+    if mine.is_none() && ahead.iter().any(|ticket| !ticket_stale_in(ticket).is_zero()) {
         return wait();
     }
-    let tickets =
-        ahead.iter().filter(|_| mine.is_none()).map(|ticket| named(&ticket.ticket_id, &ticket.version, ticket.permits));
+    let tickets = ahead.iter().filter(|_| mine.is_none()).map(|ticket| ticket_named(ticket));
     let mut names: Vec<_> = tickets.collect();
     let mut dead: Vec<_> = view.holders.iter().filter(|holder| holder_stale_in(holder).is_zero()).collect();
     dead.sort_by_key(|holder| (Reverse(holder.permits), &holder.holder_id));
     let (mut free, mut dead) = (view.available, dead.into_iter());
-    while free < waiter.permits {
+    while free < waiter.permits + reserved {
         let Some(holder) = dead.next() else { return wait() };
         free += holder.permits;
-        names.push(named(&holder.holder_id, &holder.version, holder.permits));
+        names.push(ObservedEntry {
+            holder_id: holder.holder_id.clone(),
+            version: holder.version.clone(),
+            permits: Some(holder.permits),
+            number: Some(holder.fencing_token),
+        });
     }
     if names.len() > MAX_NAMES {
         names.truncate(MAX_NAMES);
@@ -80,8 +103,14 @@ pub(crate) fn plan(
     Plan::Ask(names)
 }
 
-fn named(id: &str, version: &str, permits: u64) -> ObservedEntry {
-    ObservedEntry { holder_id: id.to_owned(), version: version.to_owned(), permits: Some(permits) }
+/// Names a dead ticket.
+pub(crate) fn ticket_named(ticket: &Ticket) -> ObservedEntry {
+    ObservedEntry {
+        holder_id: ticket.ticket_id.clone(),
+        version: ticket.version.clone(),
+        permits: Some(ticket.permits),
+        number: Some(ticket.number),
+    }
 }
 
 #[cfg(test)]
@@ -129,14 +158,20 @@ mod tests {
                 ticket_id: given["ticketId"].as_str(),
                 refresh_in: given["refreshInMs"].as_u64().map(Duration::from_millis),
                 left: ms(&given["leftMs"]),
+                unchanged: Duration::from_millis(given["unchangedMs"].as_u64().unwrap_or_default()),
+                watched: Duration::from_millis(given["unchangedMs"].as_u64().unwrap_or_default()),
             };
             let plan = plan(&view(given), &waiter, |id, version, lease| {
                 let age = ages.get(&json!([id, version])).copied().unwrap_or_default();
                 stale_after(lease).saturating_sub(age)
             });
+            let shown = |names: Vec<ObservedEntry>| {
+                let entry = |it: ObservedEntry| json!({ "holderId": it.holder_id, "version": it.version, "permits": it.permits });
+                names.into_iter().map(entry).collect::<Value>()
+            };
             let plan = match plan {
-                Plan::Ask(names) => json!({ "ask": names }),
-                Plan::Enqueue(names) => json!({ "enqueue": names }),
+                Plan::Ask(names) => json!({ "ask": shown(names) }),
+                Plan::Enqueue(names) => json!({ "enqueue": shown(names) }),
                 Plan::Wait(longest) => json!({ "waitMs": longest.as_millis() }),
             };
             assert_eq!(plan, case["expect"], "{}", case["name"]);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{ObservedEntry, SemaphoreState};
 use lru::LruCache;
 
-use super::plan::{MAX_NAMES, Plan, Waiter, plan};
+use super::plan::{MAX_NAMES, Plan, Waiter, plan, ticket_named};
 use crate::LockKey;
 use crate::clock::Instant;
-use crate::observation::Observation;
+use crate::observation::{Observation, SavedObservation};
 use crate::timing::stale_after;
 
 /// The number of semaphores that a client remembers, each with up to two hundred entries. Beyond that it forgets the
@@ -25,6 +25,8 @@ pub(crate) struct Semaphores(LruCache<LockKey, Seen>);
 #[derive(Debug, Default)]
 struct Seen {
     state: Option<SemaphoreState>,
+    /// The age of the last view or grant, for the next lease id.
+    epoch: Option<String>,
     entries: HashMap<String, Observation>,
 }
 
@@ -46,20 +48,66 @@ impl Semaphores {
             (id.clone(), seen)
         };
         let entries = holders.chain(tickets).map(observe).collect();
-        self.0.put(key.clone(), Seen { state: Some(state.clone()), entries });
+        let epoch = known_epoch(&state.epoch);
+        self.0.put(key.clone(), Seen { state: Some(state.clone()), epoch, entries });
+    }
+
+    pub(crate) fn save(&self) -> Vec<SavedObservation> {
+        let of = |(key, seen): (&LockKey, &Seen)| {
+            let save = |(id, seen): (&String, &Observation)| SavedObservation::of(key, Some(id), seen);
+            seen.entries.iter().map(save).collect::<Vec<_>>()
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
+    /// Loads another process's observations, as those of locks are loaded. They count as soon as a view shows their
+    /// entries.
+    pub(crate) fn load(&mut self, saved: impl IntoIterator<Item = SavedObservation>, margin: Duration) {
+        for saved in saved {
+            let loaded = Observation::load(&saved, margin);
+            let Some(id) = saved.entry_id else { continue };
+            let key = LockKey { key: saved.key, sort_key: saved.sort_key };
+            let known = self.0.get_or_insert_mut(key, Seen::default);
+            if known.entries.get(&id).is_none_or(|known| known.gives_way_to(&loaded)) {
+                known.entries.insert(id, loaded);
+            }
+        }
     }
 
     /// Marks the view as outdated, since permits were granted to this client.
-    pub(crate) fn outdate(&mut self, key: &LockKey) {
+    pub(crate) fn outdate(&mut self, key: &LockKey, epoch: &str) {
         if let Some(seen) = self.0.get_mut(key) {
             seen.state = None;
+            seen.epoch = known_epoch(epoch).or(seen.epoch.take());
         }
+    }
+
+    /// Returns the epoch of the last view or grant.
+    pub(crate) fn epoch(&mut self, key: &LockKey) -> Option<String> {
+        self.0.get(key)?.epoch.clone()
+    }
+
+    /// Whether the last view shows a queue, or too few free permits.
+    pub(crate) fn must_queue(&mut self, key: &LockKey, permits: u64) -> bool {
+        let state = self.0.get(key).and_then(|seen| seen.state.as_ref());
+        state.is_some_and(|state| !state.queue.is_empty() || state.available < permits)
     }
 
     /// Returns the dead entries of the last view, if naming them is all that a grant of `permits` needs.
     pub(crate) fn known_dead(&mut self, key: &LockKey, permits: u64) -> Vec<ObservedEntry> {
         let Some(view) = self.0.get(key).and_then(|seen| seen.state.clone()) else { return Vec::new() };
-        match self.plan(key, &view, &Waiter { permits, ticket_id: None, refresh_in: None, left: Duration::MAX }) {
+        match self.plan(
+            key,
+            &view,
+            &Waiter {
+                permits,
+                ticket_id: None,
+                refresh_in: None,
+                left: Duration::MAX,
+                unchanged: Duration::ZERO,
+                watched: Duration::ZERO,
+            },
+        ) {
             Plan::Ask(names) => names,
             Plan::Enqueue(_) | Plan::Wait(_) => Vec::new(),
         }
@@ -79,13 +127,13 @@ impl Semaphores {
             let lease = Duration::from_millis(ticket.lease_duration_ms);
             stale_in(seen, &ticket.ticket_id, &ticket.version, lease).is_zero()
         });
-        let named = dead.map(|ticket| ObservedEntry {
-            holder_id: ticket.ticket_id.clone(),
-            version: ticket.version.clone(),
-            permits: Some(ticket.permits),
-        });
-        named.take(MAX_NAMES).collect()
+        dead.map(ticket_named).take(MAX_NAMES).collect()
     }
+}
+
+/// An older service shows no epoch.
+fn known_epoch(epoch: &str) -> Option<String> {
+    Some(epoch.to_owned()).filter(|epoch| !epoch.is_empty())
 }
 
 /// Returns the time until an entry is dead. An entry that was never seen with this version has its whole lease left.

@@ -538,6 +538,8 @@ pub enum LostReason {
     VersionMismatch,
     /// The lease id has a ticket in a semaphore's queue, and no permits.
     Queued,
+    /// The ticket that the request names is not in the semaphore's queue.
+    NotQueued,
 }
 
 /// The result of a release.

@@ -2,7 +2,10 @@
 //!
 //! Compare a condition here with the function of the same name there. A word after `#` is an attribute of that name,
 //! since many of them are reserved words. `#h` and `#t` are the caller's own entries, `#d…` and `#q…` dead holders and
-//! tickets.
+//! tickets. `#x` and `#y` are the rings of spent holders and tickets, `#n` the number of their entries.
+//!
+//! The row remembers an end by the number of the claim. Where a request does not name it, the first write fails, and
+//! `seen`, the row that it returned, has the number.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,9 +13,14 @@ use std::fmt::Write as _;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::item::{self, KIND, LEASE, OWNER};
-use super::lifecycle::{Ended, Semaphore, Tombstone, changed, signed};
-use super::model::{Acquire, AllDead, Break, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity};
-use crate::item::{DATA, TableSchema};
+use super::lifecycle::{
+    Ended, INITIAL_CAPACITY, Ring, Semaphore, Spent, Tombstone, changed, dead_of, outcome_with, signed,
+};
+use super::model::{
+    Acquire, AllDead, Break, ClaimNumber, Enqueue, Epoch, Heartbeat, MAX_ENTRIES, Member, PublicId, RING, Release,
+    SLOTS, SetCapacity, ring_slot,
+};
+use crate::item::{DATA, SPENT_HOLDERS, SPENT_TICKETS, TableSchema};
 use crate::lifecycle::{GrantOutcome, LAST_COUNTABLE_TOKEN, Policy, Stamp};
 use crate::model::{LeaseDuration, MAX_SEQUENCE, Principal, Sequence};
 use crate::write::{Builder, Write, number};
@@ -23,19 +31,61 @@ const IS_SEMAPHORE: &str = "leaseholdKind = :kind AND ownerName = :owner AND att
 /// The end of the lease id is not remembered. A comparison by `<>` with an absent attribute is true.
 const IS_NOT_ENDED: &str = "#ended.#slot.#id <> :id";
 
+/// An expression never takes a claim's number for this one.
+const NO_NUMBER: u64 = 0;
+
 /// The token is below the limit, so that the next one can be counted from it.
 const IS_COUNTABLE: &str = "fencingToken BETWEEN :zero AND :lastToken";
+
+/// One of the two rings: the placeholder of its name, and the part of `seen`.
+#[derive(Debug, Clone, Copy)]
+enum RingOf {
+    Holders,
+    Tickets,
+}
+
+impl RingOf {
+    fn placeholder(self) -> &'static str {
+        match self {
+            Self::Holders => "#x",
+            Self::Tickets => "#y",
+        }
+    }
+
+    fn of(self, row: &Semaphore) -> &Ring {
+        match self {
+            Self::Holders => &row.spent_holders,
+            Self::Tickets => &row.spent_tickets,
+        }
+    }
+}
+
+/// The free permits and those of the dead cover the request.
+const IS_AVAILABLE: &str = "#available >= :needed";
+
+/// The row has room for another holder.
+const HAS_ROOM: &str = "size(#holders) <= :room";
 
 impl Builder {
     /// Starts the write of an existing semaphore.
     fn of_semaphore(stamp: &Stamp, policy: &Policy) -> Self {
+        let mut builder = Self::of_lasting(stamp);
+        builder.write.number(":expireAt", policy.expire_at(stamp, None));
+        // TTL ignores an attribute that is a string.
+        builder.set("expireAt = if_not_exists(capacityVersion, :expireAt)");
+        builder
+    }
+
+    /// Starts the write of an existing semaphore, whatever its expiry.
+    fn of_lasting(stamp: &Stamp) -> Self {
         let mut builder = Self::default();
         builder.write.text(":kind", KIND);
         builder.write.text(":owner", OWNER);
         builder.condition(IS_SEMAPHORE);
+        builder.ring(RingOf::Holders);
+        builder.condition("attribute_exists(#x)");
         builder.write.text(":rvn", &stamp.rvn);
         builder.set("recordVersionNumber = :rvn");
-        builder.put("expireAt", number(policy.expire_at(stamp, None)));
         builder
     }
 
@@ -54,6 +104,91 @@ impl Builder {
     fn not_ended(&mut self, me: &Member) {
         self.write.text(":id", me.id());
         self.condition(IS_NOT_ENDED);
+    }
+
+    /// Returns the condition that no ring remembers the end of this member, and that none may have forgotten it.
+    fn new_claim(&mut self, me: &Member, epoch: Option<Epoch>) -> String {
+        self.write.text(":id", me.id());
+        let mut new = String::new();
+        for (ring, slot) in [RingOf::Holders, RingOf::Tickets].iter().flat_map(|ring| SLOTS.map(|slot| (ring, slot))) {
+            self.write.name(&format!("#r{slot}"), slot);
+            let _ = write!(new, "{}.#r{slot}.#id <> :id AND ", ring.placeholder());
+        }
+        self.ring(RingOf::Tickets);
+        if let Some(epoch) = epoch {
+            self.write.number(":oldToken", epoch.token + RING);
+            self.write.number(":oldTicket", epoch.ticket + RING);
+            new.push_str("fencingToken <= :oldToken AND nextTicket <= :oldTicket AND ");
+        }
+        new.truncate(new.len() - " AND ".len());
+        new
+    }
+
+    /// Binds the values of [`IS_AVAILABLE`] and [`HAS_ROOM`], and the number of permits.
+    fn covers(&mut self, permits: u64, dead: &AllDead) {
+        self.write.number(":permits", permits);
+        self.signed(":needed", signed(permits) - signed(dead.permits()));
+        self.write.number(":room", (MAX_ENTRIES - 1 + dead.holders().count()) as u64);
+    }
+
+    /// Requires that the caller's ticket has this number.
+    fn numbered(&mut self, number: Option<u64>) {
+        if let Some(number) = number {
+            self.write.number(":number", number);
+            self.condition("#tickets.#t = :number");
+        }
+    }
+
+    /// Returns the condition that only dead tickets are in the queue. Tickets that want more than the capacity are
+    /// ahead of nobody: where `seen` has such tickets, the queue and the capacity must be as seen.
+    fn nobody_ahead(&mut self, dead: &AllDead, seen: Option<&Semaphore>) -> String {
+        if let Some(seen) = seen.filter(|seen| seen.oversized(dead) > 0) {
+            return self.pinned(seen).into();
+        }
+        self.write.number(":deadTickets", dead.tickets().count() as u64);
+        "size(#queue) = :deadTickets".into()
+    }
+
+    /// Binds the name of a ring.
+    fn ring(&mut self, ring: RingOf) {
+        let name = match ring {
+            RingOf::Holders => SPENT_HOLDERS,
+            RingOf::Tickets => SPENT_TICKETS,
+        };
+        self.write.name(ring.placeholder(), name);
+    }
+
+    /// Returns the condition that holders, queue and capacity are those of this row, apart from renewals.
+    fn pinned(&mut self, seen: &Semaphore) -> &'static str {
+        self.write.text(":seenChange", &seen.last_change);
+        self.write.number(":seenTicket", seen.next_ticket);
+        "#changed = :seenChange AND nextTicket = :seenTicket"
+    }
+
+    /// Records the ends of these claims in a ring: those of one slot by the highest number. Where `seen` has a higher
+    /// number in the slot, the end needs no record.
+    fn remember(&mut self, ring: RingOf, ends: impl Iterator<Item = Spent>, seen: Option<&Semaphore>) {
+        let mut slots = BTreeMap::new();
+        for spent in ends {
+            let slot = slots.entry(ring_slot(spent.number)).or_insert_with(|| spent.clone());
+            if slot.number < spent.number {
+                *slot = spent;
+            }
+        }
+        let path = ring.placeholder();
+        for (slot, spent) in slots {
+            if seen.and_then(|seen| ring.of(seen).get(slot)).is_some_and(|other| other.number > spent.number) {
+                continue;
+            }
+            let value = format!(":{}{slot}", &path[1..]);
+            self.ring(ring);
+            self.write.name("#n", "number");
+            self.write.name(&format!("#r{slot}"), slot);
+            self.write.number(&format!("{value}n"), spent.number);
+            self.write.values.insert(value.clone(), item::encode_spent(&spent));
+            self.condition(format!("NOT {path}.#r{slot}.#n > {value}n"));
+            self.set(format!("{path}.#r{slot} = {value}"));
+        }
     }
 
     /// Returns the condition that the entry at `path` is the caller's own, and that its request is new.
@@ -77,13 +212,30 @@ impl Builder {
         self.set("#changed = :changed");
     }
 
-    /// Requires that the dead entries are as they were observed, and removes them.
-    fn bury(&mut self, dead: &AllDead, stale_before: Option<u64>) {
-        if let Some(before) = stale_before.filter(|_| dead.holders().next().is_some()) {
+    /// Requires that the dead entries are as they were observed, removes them, and remembers their ends. Holders, and
+    /// where the table judges by its clock tickets as well, must be dead by the clock.
+    fn bury(&mut self, dead: &AllDead, stale_before: Option<u64>, by_clock: bool, seen: Option<&Semaphore>) {
+        let is_checked = stale_before.is_some() && (by_clock || dead.holders().next().is_some());
+        if let Some(before) = stale_before.filter(|_| is_checked && !dead.is_empty()) {
             self.write.number(":staleBefore", before);
         }
+        let holder_number = |member: &Member, named: Option<u64>| {
+            let seen = seen.and_then(|seen| Some(seen.holders.get(&member.holder_id())?.fencing_token));
+            seen.or(named).unwrap_or(NO_NUMBER)
+        };
+        let ticket_number = |member: &Member, named: Option<u64>| {
+            let seen = seen.and_then(|seen| Some(seen.queue.get(&member.ticket_id())?.number));
+            seen.or(named).unwrap_or(NO_NUMBER)
+        };
+        let spent = |member: &Member, number: u64| Spent { number, id: member.id().to_owned() };
+        let ends: Vec<_> = dead.holders().map(|(it, dead)| spent(it, holder_number(it, dead.number))).collect();
+        self.remember(RingOf::Holders, ends.into_iter(), seen);
+        let ends: Vec<_> = dead.tickets().map(|(it, dead)| spent(it, ticket_number(it, dead.number))).collect();
+        self.remember(RingOf::Tickets, ends.into_iter(), seen);
         let mut slots = BTreeMap::new();
         for (index, (member, dead)) in dead.holders().enumerate() {
+            self.write.number(&format!(":dn{index}"), holder_number(member, dead.number));
+            self.condition(format!("#tokens.#d{index} = :dn{index}"));
             self.write.name(&format!("#d{index}"), &member.holder_id());
             self.write.text(&format!(":dv{index}"), dead.version.as_str());
             self.write.number(&format!(":dp{index}"), dead.permits);
@@ -105,7 +257,12 @@ impl Builder {
         for (index, (member, dead)) in dead.tickets().enumerate() {
             self.write.name(&format!("#q{index}"), &member.ticket_id());
             self.write.text(&format!(":qv{index}"), dead.version.as_str());
+            self.write.number(&format!(":qn{index}"), ticket_number(member, dead.number));
             self.condition(format!("#queue.#q{index}.#version = :qv{index}"));
+            self.condition(format!("#tickets.#q{index} = :qn{index}"));
+            if by_clock {
+                self.condition(format!("#queue.#q{index}.#staleAt < :staleBefore"));
+            }
             self.gone.extend([format!("#queue.#q{index}"), format!("#tickets.#q{index}")]);
         }
     }
@@ -136,11 +293,12 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write.values.insert(":available".into(), AttributeValue::N(row.available.to_string()));
     write.number(":nextTicket", row.next_ticket);
     write.number(":token", row.fencing_token);
-    write.number(":expireAt", row.expire_at);
+    write.values.extend(row.expire_at.map(|at| (":expireAt".to_owned(), AttributeValue::N(at.to_string()))));
+    write.values.insert(":ring".into(), item::empty_ring());
     let maps = [
         (":holders", row.holders.iter().map(|(id, it)| (id.clone(), item::encode_holder(it))).collect()),
         (":tokens", row.holders.iter().map(|(id, it)| (id.clone(), number(it.fencing_token))).collect()),
-        (":queue", row.queue.iter().map(|(id, it)| (id.clone(), item::encode_ticket(&it.claim))).collect()),
+        (":queue", row.queue.iter().map(|(id, it)| (id.clone(), item::encode_ticket(it))).collect()),
         (":tickets", row.queue.iter().map(|(id, it)| (id.clone(), number(it.number))).collect()),
     ];
     write.values.extend(maps.map(|(name, map)| (name.to_owned(), AttributeValue::M(map))));
@@ -150,7 +308,8 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
         "SET leaseholdKind = :kind, ownerName = :owner, leaseDuration = :lease, recordVersionNumber = :rvn, \
                     #capacity = :capacity, #available = :available, #holders = :holders, #tokens = :tokens, \
                     #queue = :queue, #tickets = :tickets, nextTicket = :nextTicket, fencingToken = :token, \
-                    #ended = :ended, #changed = :changed, expireAt = :expireAt \
+                    #ended = :ended, spentHolders = :ring, spentTickets = :ring, #changed = :changed, \
+                    expireAt = :expireAt \
                     REMOVE isReleased, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
                     previousReleased, previousOccurrence, completedOccurrence, runningOccurrence, leaseholdWanted, #data"
@@ -159,30 +318,49 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
     write
 }
 
-pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
+/// Gives the two rings to a row of an earlier version.
+pub(crate) fn upgrade(stamp: &Stamp) -> Write {
+    let mut write = Write::default();
+    write.text(":kind", KIND);
+    write.text(":owner", OWNER);
+    write.text(":rvn", &stamp.rvn);
+    write.values.insert(":ring".into(), item::empty_ring());
+    write.condition = format!("{IS_SEMAPHORE} AND attribute_not_exists(spentHolders)");
+    write.update = "SET spentHolders = :ring, spentTickets = :ring, recordVersionNumber = :rvn".into();
+    write
+}
+
+pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
-    let (permits, dead) = (request.permits.get(), &request.dead);
+    let (permits, dead) = (request.permits.get(), &dead_of(request, seen, stamp, policy));
     let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
-    builder.write.number(":permits", permits);
-    builder.signed(":needed", signed(permits) - signed(dead.permits()));
-    builder.write.number(":room", (MAX_ENTRIES - 1 + dead.holders().count()) as u64);
-    builder.write.number(":deadTickets", dead.tickets().count() as u64);
     builder.write.number(":zero", 0);
     builder.write.number(":lastToken", LAST_COUNTABLE_TOKEN);
+    builder.covers(permits, dead);
     builder.condition("attribute_not_exists(#holders.#h)");
     builder.condition("#capacity >= :permits");
-    builder.condition("#available >= :needed");
-    builder.condition("size(#holders) <= :room");
+    builder.condition(IS_AVAILABLE);
+    builder.condition(HAS_ROOM);
     let own = builder.own("#queue.#t", request.principal.as_ref(), request.sequence.as_ref());
-    builder.condition(format!("(size(#queue) = :deadTickets OR ({own}))"));
+    if request.number.is_some() {
+        builder.condition(own);
+        builder.numbered(request.number);
+    } else {
+        let first = builder.nobody_ahead(dead, seen);
+        let new = builder.new_claim(&me, request.epoch);
+        builder.condition(format!("(({first} AND {new}) OR ({own}))"));
+    }
     builder.condition(IS_COUNTABLE);
+    if let Some(seen) = seen.filter(|_| request.by_clock) {
+        // The entries to remove were chosen by this row.
+        let pinned = builder.pinned(seen);
+        builder.condition(pinned);
+    }
 
-    let has_dead_holder = dead.holders().next().is_some();
-    let outcome = if has_dead_holder { GrantOutcome::TakenOver } else { GrantOutcome::Reacquired };
-    let holder = request.holder(outcome, stamp);
+    let holder = request.holder(outcome_with(dead), stamp);
     builder.write.values.insert(":holder".into(), item::encode_holder(&holder));
     builder.write.number(":one", 1);
     builder.signed(":difference", signed(dead.permits()) - signed(permits));
@@ -197,7 +375,19 @@ pub(crate) fn acquire(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Writ
     } else {
         builder.changed(stamp);
     }
-    builder.bury(dead, request.checked_by_clock.then(|| policy.stale_before(stamp)));
+    let is_checked = request.checked_by_clock || request.by_clock;
+    builder.bury(dead, is_checked.then(|| policy.stale_before(stamp)), request.by_clock, seen);
+    builder.build()
+}
+
+/// Removes the first of the entries that the clock says are dead.
+pub(crate) fn bury(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
+    let dead = &dead_of(request, seen, stamp, policy).first();
+    let mut builder = Builder::of_semaphore(stamp, policy);
+    builder.signed(":back", signed(dead.permits()));
+    builder.set("#available = #available + :back");
+    builder.changed(stamp);
+    builder.bury(dead, Some(policy.stale_before(stamp)), true, seen);
     builder.build()
 }
 
@@ -211,6 +401,10 @@ pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stam
     if let Some(version) = &request.expected {
         builder.write.text(":expected", version.as_str());
         builder.condition("#holders.#h.#version = :expected");
+    }
+    if let Some(token) = request.fencing_token {
+        builder.write.number(":token", token);
+        builder.condition("#tokens.#h = :token");
     }
     builder.set("#holders.#h.#version = :rvn");
     if let Some(lease) = request.lease_duration.map(LeaseDuration::as_millis) {
@@ -254,52 +448,37 @@ pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stam
     builder.build()
 }
 
-pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Write {
+pub(crate) fn release(request: &Release, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let mut builder = Builder::of_semaphore(stamp, policy);
-    builder.member(&me);
+    builder.write.name("#slot", me.slot());
     builder.write.hash(&request.lease_id.hash());
-    let own = ["#holders.#h", "#queue.#t"].map(|path| {
-        let mut own = builder.own(path, request.principal.as_ref(), None);
-        if request.expected.is_some() {
-            let _ = write!(own, " AND {path}.#version = :expected");
-        }
-        own
-    });
+    let claim = builder.end(&me, request.number, seen);
+    let mut own = builder.own(claim, request.principal.as_ref(), None);
     if let Some(version) = &request.expected {
         builder.write.text(":expected", version.as_str());
+        let _ = write!(own, " AND {claim}.#version = :expected");
     }
-    builder.condition(format!("(({}) OR ({}))", own[0], own[1]));
-    builder.write.number(":zero", 0);
-    builder.write.text(":none", "");
+    builder.condition(own);
     builder.write.text(":id", me.id());
     builder.write.text(":how", item::how(false));
-    builder.set("#available = #available + if_not_exists(#holders.#h.#permits, :zero)");
     builder.set("#ended.#slot.#id = :id");
-    builder.set("#ended.#slot.#version = if_not_exists(#holders.#h.#version, :none)");
+    builder.set(format!("#ended.#slot.#version = {claim}.#version"));
     builder.set("#ended.#slot.#how = :how");
     builder.changed(stamp);
-    builder.gone.extend(["#holders.#h", "#tokens.#h", "#queue.#t", "#tickets.#t"].map(str::to_owned));
     builder.build()
 }
 
-pub(crate) fn break_entry(request: &Break, stamp: &Stamp, policy: &Policy) -> Write {
+pub(crate) fn break_entry(request: &Break, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let mut builder = Builder::of_semaphore(stamp, policy);
     let member = request.id.member();
+    let number = request.number.unwrap_or(NO_NUMBER);
+    let claim = match &request.id {
+        PublicId::Holder(_) => builder.end_holder(member, number, seen),
+        PublicId::Ticket(_) => builder.end_ticket(member, number, seen),
+    };
     builder.write.text(":seen", request.seen.as_str());
-    match &request.id {
-        PublicId::Holder(member) => {
-            builder.write.name("#h", &member.holder_id());
-            builder.condition("#holders.#h.#version = :seen");
-            builder.set("#available = #available + #holders.#h.#permits");
-            builder.gone.extend(["#holders.#h".to_owned(), "#tokens.#h".to_owned()]);
-        }
-        PublicId::Ticket(member) => {
-            builder.write.name("#t", &member.ticket_id());
-            builder.condition("#queue.#t.#version = :seen");
-            builder.gone.extend(["#queue.#t".to_owned(), "#tickets.#t".to_owned()]);
-        }
-    }
+    builder.condition(format!("{claim}.#version = :seen"));
     let version = request.seen.as_str().to_owned();
     let ended = Ended { id: member.id().to_owned(), version, taken_over: false };
     builder.write.name("#slot", member.slot());
@@ -309,7 +488,45 @@ pub(crate) fn break_entry(request: &Break, stamp: &Stamp, policy: &Policy) -> Wr
     builder.build()
 }
 
-pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Write {
+impl Builder {
+    /// Removes the claim of this member: the one that `seen` shows, else the one that the request names. Returns the
+    /// path of its entry.
+    fn end(&mut self, me: &Member, named: Option<ClaimNumber>, seen: Option<&Semaphore>) -> &'static str {
+        let is_seen_ticket =
+            seen.map(|seen| !seen.holders.contains_key(&me.holder_id()) && seen.queue.contains_key(&me.ticket_id()));
+        match named {
+            Some(ClaimNumber::Ticket(number)) if is_seen_ticket != Some(false) => self.end_ticket(me, number, seen),
+            _ if is_seen_ticket == Some(true) => self.end_ticket(me, NO_NUMBER, seen),
+            Some(ClaimNumber::Token(token)) => self.end_holder(me, token, seen),
+            _ => self.end_holder(me, NO_NUMBER, seen),
+        }
+    }
+
+    fn end_holder(&mut self, me: &Member, named: u64, seen: Option<&Semaphore>) -> &'static str {
+        let number = seen.and_then(|seen| seen.holders.get(&me.holder_id())).map_or(named, |it| it.fencing_token);
+        self.write.name("#h", &me.holder_id());
+        self.write.number(":number", number);
+        self.condition("#tokens.#h = :number");
+        self.remember(RingOf::Holders, std::iter::once(Spent { number, id: me.id().to_owned() }), seen);
+        self.set("#available = #available + #holders.#h.#permits");
+        self.gone.extend(["#holders.#h".to_owned(), "#tokens.#h".to_owned()]);
+        "#holders.#h"
+    }
+
+    fn end_ticket(&mut self, me: &Member, named: u64, seen: Option<&Semaphore>) -> &'static str {
+        let number = seen.and_then(|seen| seen.queue.get(&me.ticket_id())).map_or(named, |it| it.number);
+        self.write.name("#t", &me.ticket_id());
+        self.write.number(":number", number);
+        self.condition("#tickets.#t = :number");
+        self.remember(RingOf::Tickets, std::iter::once(Spent { number, id: me.id().to_owned() }), seen);
+        self.gone.extend(["#queue.#t".to_owned(), "#tickets.#t".to_owned()]);
+        "#queue.#t"
+    }
+}
+
+/// The renewal of a ticket, or a new one. A new one is refused where the permits are free and nobody waits: the second
+/// write grants them.
+pub(crate) fn enqueue(request: &Enqueue, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let dead = &request.dead;
     let mut builder = Builder::of_semaphore(stamp, policy);
@@ -317,15 +534,25 @@ pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Writ
     builder.not_ended(&me);
     builder.write.hash(&request.lease_id.hash());
     builder.write.number(":permits", request.permits.get());
-    builder.write.number(":room", (MAX_ENTRIES - 1 + dead.tickets().count()) as u64);
     builder.condition("attribute_not_exists(#holders.#h)");
     builder.condition("#capacity >= :permits");
     let own = builder.own("#queue.#t", request.principal.as_ref(), request.sequence.as_ref());
-    builder.condition(format!(
-        "((attribute_not_exists(#queue.#t) AND size(#queue) <= :room) OR ({own} AND #queue.#t.#permits = :permits))"
-    ));
+    let own = format!("{own} AND #queue.#t.#permits = :permits");
+    if request.number.is_some() {
+        builder.condition(own);
+        builder.numbered(request.number);
+    } else {
+        let new = builder.new_claim(&me, request.epoch);
+        builder.covers(request.permits.get(), dead);
+        builder.write.number(":places", (MAX_ENTRIES - 1 + dead.tickets().count()) as u64);
+        builder.write.number(":deadTickets", dead.tickets().count() as u64);
+        builder.condition(format!(
+            "((attribute_not_exists(#queue.#t) AND size(#queue) <= :places AND {new} \
+             AND NOT (size(#queue) = :deadTickets AND {IS_AVAILABLE} AND {HAS_ROOM})) OR ({own}))"
+        ));
+    }
     builder.write.number(":one", 1);
-    builder.write.values.insert(":ticket".into(), item::encode_ticket(&request.claim(stamp)));
+    builder.write.values.insert(":ticket".into(), item::encode_ticket(&request.ticket(stamp)));
     builder.set("#queue.#t = :ticket");
     builder.set("#tickets.#t = if_not_exists(#tickets.#t, nextTicket)");
     builder.set("nextTicket = nextTicket + if_not_exists(#queue.#t.#step, :one)");
@@ -334,17 +561,36 @@ pub(crate) fn enqueue(request: &Enqueue, stamp: &Stamp, policy: &Policy) -> Writ
         builder.set("#available = #available + :back");
         builder.changed(stamp);
     }
-    builder.bury(dead, request.checked_by_clock.then(|| policy.stale_before(stamp)));
+    builder.bury(dead, request.checked_by_clock.then(|| policy.stale_before(stamp)), false, seen);
     builder.build()
 }
 
-pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp, policy: &Policy) -> Write {
-    let mut builder = Builder::of_semaphore(stamp, policy);
+pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp) -> Write {
+    let mut builder = Builder::of_lasting(stamp);
     let (capacity, expected) = (request.capacity.get(), request.expected.get());
     builder.write.number(":capacity", capacity);
     builder.write.number(":expected", expected);
     builder.signed(":difference", signed(capacity) - signed(expected));
     builder.condition("#capacity = :expected");
+    match request.expected_version.as_ref().map(crate::model::Rvn::as_str) {
+        Some(INITIAL_CAPACITY) => builder.condition("attribute_not_exists(capacityVersion)"),
+        Some(version) => {
+            builder.write.text(":seen", version);
+            builder.condition("capacityVersion = :seen");
+        }
+        None => {}
+    }
+    match &request.request_id {
+        Some(id) => {
+            builder.write.text(":requestId", id);
+            builder.condition("capacityRequestId <> :requestId");
+            builder.set("capacityRequestId = :requestId");
+        }
+        None => builder.gone.push("capacityRequestId".into()),
+    }
+    // TTL ignores an attribute that is a string.
+    builder.set("expireAt = :rvn");
+    builder.set("capacityVersion = :rvn");
     builder.set("#capacity = :capacity");
     builder.set("#available = #available + :difference");
     builder.changed(stamp);

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::lifecycle::{Claim, Ended, Found, Holder, Semaphore, Ticket, Tombstone, signed};
-use super::model::SLOTS;
+use super::lifecycle::{Claim, Ended, Found, Holder, Ring, Semaphore, Spent, Ticket, Tombstone, signed};
+use super::model::{SLOTS, ring_slot};
 use crate::Record;
 use crate::item::{self, AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
 use crate::item::{
-    LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER, TICKETS, TOKENS, TableSchema,
+    CAPACITY_REQUEST_ID, CAPACITY_VERSION, LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER,
+    SPENT_HOLDERS, SPENT_TICKETS, TICKETS, TOKENS, TableSchema,
 };
 use crate::lifecycle::{CorruptRecord, Field, GrantOutcome};
 use crate::model::LockKey;
@@ -38,6 +39,7 @@ const OUTCOME: &str = "outcome";
 /// The increment of `nextTicket` where an enqueue finds its ticket in the queue: zero. An expression has no branches.
 const STEP: &str = "step";
 const ID: &str = "id";
+const NUMBER: &str = "number";
 const HOW: &str = "how";
 const TAKEN_OVER: &str = "taken-over";
 const RELEASED: &str = "released";
@@ -88,13 +90,20 @@ pub(crate) fn decode(key: &LockKey, mut item: Item) -> Result<Semaphore, Corrupt
     let tokens = numbers(&mut item, TOKENS)?;
     let tickets = numbers(&mut item, TICKETS)?;
     let holders = entries(&mut item, HOLDERS, &tokens, holder)?;
-    let queue = entries(&mut item, QUEUE, &tickets, |map, number| Some(Ticket { claim: claim(map)?, number }))?;
+    let queue = entries(&mut item, QUEUE, &tickets, ticket)?;
     let capacity = number(&mut item, CAPACITY)?;
     let available = available(item.remove(AVAILABLE))?;
     let taken: i64 = holders.values().map(|holder| signed(holder.claim.permits)).sum();
     if available != signed(capacity) - taken {
         return Err(CorruptRecord::new(AVAILABLE, "not what the holders leave"));
     }
+    let spent_holders = ring(&mut item, SPENT_HOLDERS)?;
+    let spent_tickets = ring(&mut item, SPENT_TICKETS)?;
+    let capacity_version = optional_text(&mut item, CAPACITY_VERSION)?;
+    let expire_at = match &capacity_version {
+        Some(_) => None,
+        None => Some(number(&mut item, EXPIRE_AT)?),
+    };
     Ok(Semaphore {
         key: key.clone(),
         rvn: text(&mut item, RECORD_VERSION_NUMBER)?,
@@ -105,8 +114,13 @@ pub(crate) fn decode(key: &LockKey, mut item: Item) -> Result<Semaphore, Corrupt
         next_ticket: number(&mut item, NEXT_TICKET)?,
         fencing_token: number(&mut item, FENCING_TOKEN)?,
         ended: ended(item.remove(ENDED))?,
+        has_rings: spent_holders.is_some() && spent_tickets.is_some(),
+        spent_holders: spent_holders.unwrap_or_default(),
+        spent_tickets: spent_tickets.unwrap_or_default(),
+        capacity_version,
+        capacity_request_id: optional_text(&mut item, CAPACITY_REQUEST_ID)?,
         last_change: text(&mut item, CHANGED)?,
-        expire_at: number(&mut item, EXPIRE_AT)?,
+        expire_at,
     })
 }
 
@@ -116,6 +130,34 @@ fn number(item: &mut Item, attribute: &'static str) -> Result<u64, CorruptRecord
 
 fn text(item: &mut Item, attribute: &'static str) -> Result<String, CorruptRecord> {
     item::string(item.remove(attribute)).require(attribute).cloned()
+}
+
+fn optional_text(item: &mut Item, attribute: &'static str) -> Result<Option<String>, CorruptRecord> {
+    item.contains_key(attribute).then(|| text(item, attribute)).transpose()
+}
+
+/// Reads a ring, which rows of earlier versions do not have.
+fn ring(item: &mut Item, attribute: &'static str) -> Result<Option<Ring>, CorruptRecord> {
+    if !item.contains_key(attribute) {
+        return Ok(None);
+    }
+    let read = |(slot, value): (String, AttributeValue)| {
+        let map = value.as_m().ok()?;
+        let id = map.get(ID)?.as_s().ok()?.clone();
+        let number = item::number(map.get(NUMBER).cloned()).into_value()?;
+        (slot == ring_slot(number)).then_some((slot, Spent { number, id }))
+    };
+    let slots: Option<Ring> = map(item, attribute)?.into_iter().map(read).collect();
+    slots.map(Some).ok_or(CorruptRecord::new(attribute, "unreadable"))
+}
+
+pub(crate) fn encode_spent(spent: &Spent) -> AttributeValue {
+    let number = AttributeValue::N(spent.number.to_string());
+    AttributeValue::M(Map::from([(ID.into(), AttributeValue::S(spent.id.clone())), (NUMBER.into(), number)]))
+}
+
+pub(crate) fn empty_ring() -> AttributeValue {
+    AttributeValue::M(Map::new())
 }
 
 fn map(item: &mut Item, attribute: &'static str) -> Result<Map, CorruptRecord> {
@@ -190,6 +232,15 @@ fn holder(map: &Map, fencing_token: u64) -> Option<Holder> {
         },
         outcome: OUTCOMES.iter().find(|(_, name)| map.get(OUTCOME).is_some_and(|value| is_text(value, name)))?.0,
     })
+}
+
+/// Reads a ticket. Tickets of earlier versions have no time at which they are dead by the clock.
+fn ticket(map: &Map, number: u64) -> Option<Ticket> {
+    let stale_at = match map.get(STALE_AT) {
+        None => None,
+        at => Some(item::number(at.cloned()).into_value()?),
+    };
+    Some(Ticket { claim: claim(map)?, number, stale_at })
 }
 
 fn is_text(value: &AttributeValue, text: &str) -> bool {
@@ -273,8 +324,9 @@ pub(crate) fn encode_holder(holder: &Holder) -> AttributeValue {
 }
 
 /// A ticket without its number.
-pub(crate) fn encode_ticket(claim: &Claim) -> AttributeValue {
-    let mut map = encode_claim(claim);
+pub(crate) fn encode_ticket(ticket: &Ticket) -> AttributeValue {
+    let mut map = encode_claim(&ticket.claim);
+    map.extend(ticket.stale_at.map(|at| (STALE_AT.to_owned(), AttributeValue::N(at.to_string()))));
     map.insert(STEP.into(), AttributeValue::N("0".into()));
     AttributeValue::M(map)
 }

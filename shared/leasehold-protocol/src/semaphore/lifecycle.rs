@@ -4,10 +4,12 @@
 //! caller. DynamoDB carries out the same rules as conditional writes (`expressions`). Applied or refused, a write
 //! returns the old row, and the same function derives the answer from it. A property test compares the two.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::model::{
-    Acquire, AllDead, Break, Dead, Enqueue, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
+    Acquire, AllDead, Break, Dead, Enqueue, Epoch, Heartbeat, MAX_ENTRIES, Member, PublicId, Release, SetCapacity,
+    ring_slot,
 };
 use crate::lifecycle::{
     CorruptRecord, GrantOutcome, LAST_COUNTABLE_TOKEN, LockState, LostReason, Order, Policy, ReleaseOutcome, Stamp,
@@ -54,12 +56,34 @@ pub struct Semaphore {
     pub next_ticket: u64,
     /// The last fencing token.
     pub fencing_token: u64,
-    /// The last ends, by slot.
+    /// The last ends, by slot: the slot is chosen by the id.
     pub ended: BTreeMap<String, Ended>,
+    /// The last holders that ended, by slot: the slot is chosen by the fencing token.
+    pub spent_holders: Ring,
+    /// The last tickets that ended without a grant, by slot: the slot is chosen by the number.
+    pub spent_tickets: Ring,
+    /// Whether the row has the two rings. Rows of earlier versions get them by a write of their own.
+    pub has_rings: bool,
+    /// New with each change of the capacity by an operator. Absent before the first.
+    pub capacity_version: Option<String>,
+    /// The request that changed the capacity last.
+    pub capacity_request_id: Option<String>,
     /// The attribute `changed`. Observers compare [`Semaphore::changed`], of which this is a part.
     pub(crate) last_change: String,
-    /// `expireAt`, in epoch seconds.
-    pub expire_at: u64,
+    /// `expireAt`, in epoch seconds. A row whose capacity an operator set never expires.
+    pub expire_at: Option<u64>,
+}
+
+/// The last ends in the order of their numbers, by slot.
+pub type Ring = BTreeMap<String, Spent>;
+
+/// A claim that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Spent {
+    /// The fencing token of a holder, or the number of a ticket.
+    pub number: u64,
+    /// The part of the public ids that a holder and its ticket have in common.
+    pub id: String,
 }
 
 /// The common part of a holder and a ticket.
@@ -103,6 +127,8 @@ pub struct Ticket {
     pub claim: Claim,
     /// The ticket's place: lower numbers go first.
     pub number: u64,
+    /// The time at which it is dead by the clock, in epoch milliseconds. Absent on a ticket of an earlier version.
+    pub stale_at: Option<u64>,
 }
 
 /// An end that is remembered.
@@ -110,7 +136,7 @@ pub struct Ticket {
 pub struct Ended {
     /// The part of the public ids that a holder and its ticket have in common.
     pub id: String,
-    /// The version that ended; empty where no request named it.
+    /// The version that ended.
     pub version: String,
     /// Whether it was evicted as dead. If not, it was released, or broken by an operator.
     pub taken_over: bool,
@@ -140,10 +166,36 @@ pub enum Change {
     Create(Option<Tombstone>),
     /// The write that renews the caller's own holder, which an acquire finds.
     Renew,
+    /// The write that grants the permits, which an enqueue finds free.
+    Grant,
+    /// A write that removes the first of the dead, which are too many for one write.
+    Bury,
+    /// A write that gives the two rings to a row of an earlier version.
+    Upgrade,
+}
+
+impl crate::step::Change for Change {
+    fn prepares(&self) -> bool {
+        matches!(self, Self::Bury | Self::Upgrade)
+    }
+}
+
+impl Found {
+    /// The semaphore, if there is one.
+    pub(crate) fn semaphore(&self) -> Option<&Semaphore> {
+        match self {
+            Self::Semaphore(row) => Some(row),
+            Self::Free(_) | Self::OtherKind => None,
+        }
+    }
 }
 
 /// The effect of a request on a semaphore, and the answer to the caller. The row is none where there is no semaphore.
 pub type Step<T> = crate::Step<Semaphore, Change, Result<T, Refusal>>;
+
+fn granted_first(step: Step<Grant>) -> Step<Entry> {
+    Step { row: step.row, change: step.change, answer: step.answer.map(Entry::Granted) }
+}
 
 /// The reason why a request was not carried out. The row that it was refused on is the [`Step`]'s.
 #[derive(Debug, Clone, PartialEq)]
@@ -179,6 +231,17 @@ pub struct Grant {
     pub holder: Holder,
     /// The number of permits in all.
     pub capacity: u64,
+    /// The age of the row.
+    pub epoch: Epoch,
+}
+
+/// The answer to a request for a place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A place in the queue.
+    Queued(Ahead),
+    /// Nobody was ahead, and the permits were free.
+    Granted(Grant),
 }
 
 /// A place in the queue.
@@ -190,6 +253,8 @@ pub struct Ahead {
     pub ticket: Ticket,
     /// The number of tickets before it, dead or alive.
     pub ahead: usize,
+    /// The age of the row.
+    pub epoch: Epoch,
 }
 
 impl Semaphore {
@@ -197,6 +262,76 @@ impl Semaphore {
     pub fn changed(&self) -> String {
         // A new ticket raises `next_ticket`, every other change renews `last_change`.
         format!("{}.{}", self.last_change, self.next_ticket)
+    }
+
+    /// The row's age: each grant and each ticket raises it.
+    pub fn epoch(&self) -> Epoch {
+        Epoch { token: self.fencing_token, ticket: self.next_ticket }
+    }
+
+    /// The version of the capacity: new with each change by an operator.
+    pub fn capacity_version(&self) -> &str {
+        self.capacity_version.as_deref().unwrap_or(INITIAL_CAPACITY)
+    }
+
+    /// Whether it is this ticket's turn: the free permits cover it and all tickets ahead. True where the ticket is
+    /// gone.
+    pub fn is_turn_of(&self, ticket_id: &str) -> bool {
+        let Some(mine) = self.queue.get(ticket_id) else { return true };
+        let ahead = self.queue.values().filter(|other| other.number < mine.number && self.is_ahead(other));
+        let wanted: u64 = ahead.map(|other| other.claim.permits).sum();
+        self.available >= signed(wanted + mine.claim.permits)
+    }
+
+    /// Whether the ticket is ahead of those behind it: one that wants more than the capacity is ahead of nobody.
+    fn is_ahead(&self, ticket: &Ticket) -> bool {
+        ticket.claim.permits <= self.capacity
+    }
+
+    /// The number of tickets in the queue that are ahead of nobody, without those that are named as dead.
+    pub(crate) fn oversized(&self, dead: &AllDead) -> usize {
+        let is_named = |id: &String| dead.tickets().any(|(member, _)| member.ticket_id() == *id);
+        self.queue.iter().filter(|(id, ticket)| !self.is_ahead(ticket) && !is_named(id)).count()
+    }
+
+    /// Whether the end of this member is remembered by one of the rings.
+    fn is_spent(&self, me: &Member) -> bool {
+        self.spent_holders.values().chain(self.spent_tickets.values()).any(|spent| spent.id == me.id())
+    }
+
+    /// Refuses a new claim of a lease id whose end is remembered, or may be forgotten already.
+    fn check_new(&self, me: &Member, epoch: Option<Epoch>) -> Result<(), Refusal> {
+        if self.is_spent(me) {
+            return Err(Refusal::Lost(self.lost(me)));
+        }
+        match epoch {
+            Some(epoch) if epoch.is_outdated(self.epoch()) => Err(Refusal::Held),
+            _ => Ok(()),
+        }
+    }
+
+    /// All entries that the clock says are dead and that a grant of `permits` must remove: the tickets ahead of the
+    /// caller, unless it has one itself, and the holders, those with the most permits first.
+    fn dead_by_clock(&self, me: &Member, permits: u64, stale_before: u64) -> AllDead {
+        let read = |id: &String, claim: &Claim, number: u64| {
+            let (id, version) = (PublicId::new("observed", id).ok()?, Rvn::new("version", claim.version.clone()).ok()?);
+            Some(Dead { id, version, permits: claim.permits, number: Some(number) })
+        };
+        let is_dead = |ticket: &Ticket| ticket.stale_at.is_some_and(|at| at < stale_before);
+        let tickets = self.queue.iter().filter(|(_, ticket)| self.ticket(me).is_none() && is_dead(ticket));
+        let mut dead: Vec<_> = tickets.filter_map(|(id, ticket)| read(id, &ticket.claim, ticket.number)).collect();
+        let holders = self.holders.iter().filter(|(_, holder)| holder.stale_at < stale_before);
+        let mut holders: Vec<_> = holders.collect();
+        holders.sort_by_key(|(id, holder)| (Reverse(holder.claim.permits), *id));
+        let mut free = self.available;
+        for (id, holder) in holders {
+            if free >= signed(permits) {
+                break;
+            }
+            free += signed(holder.claim.permits);
+            dead.extend(read(id, &holder.claim, holder.fencing_token));
+        }
+        AllDead::judged(dead)
     }
 
     /// Whether the semaphore has a holder, as far as the table knows.
@@ -243,13 +378,23 @@ impl Semaphore {
         dead.holders().all(is_holder) && dead.tickets().all(is_ticket)
     }
 
-    /// Removes the dead entries, and remembers the ends of the holders.
+    /// Whether the row has the permits and the place for a grant, without these dead entries.
+    fn covers(&self, request: &Acquire, dead: &AllDead, stamp: &Stamp, policy: &Policy) -> bool {
+        let is_free = self.available + signed(dead.permits()) >= signed(request.permits.get());
+        let has_room = self.holders.len() < MAX_ENTRIES + dead.holders().count();
+        let stale_before = request.checked_by_clock.then(|| policy.stale_before(stamp));
+        is_free && has_room && self.has(dead, stale_before)
+    }
+
+    /// Removes the dead entries, and remembers their ends.
     fn bury(&mut self, dead: &AllDead) {
         for (member, dead) in dead.holders() {
             self.end(member, dead.version.as_str(), true);
         }
         for (member, _) in dead.tickets() {
-            self.queue.remove(&member.ticket_id());
+            if let Some(ticket) = self.queue.remove(&member.ticket_id()) {
+                remember(&mut self.spent_tickets, member, ticket.number);
+            }
         }
     }
 
@@ -257,15 +402,19 @@ impl Semaphore {
     fn end(&mut self, me: &Member, version: &str, taken_over: bool) {
         if let Some(holder) = self.holders.remove(&me.holder_id()) {
             self.available += signed(holder.claim.permits);
+            remember(&mut self.spent_holders, me, holder.fencing_token);
         }
-        self.queue.remove(&me.ticket_id());
+        if let Some(ticket) = self.queue.remove(&me.ticket_id()) {
+            remember(&mut self.spent_tickets, me, ticket.number);
+        }
         let ended = Ended { id: me.id().to_owned(), version: version.to_owned(), taken_over };
         self.ended.insert(me.slot().to_owned(), ended);
     }
 
     /// The row with the changes that every write makes.
     fn touched(&self, stamp: &Stamp, policy: &Policy) -> Self {
-        Self { rvn: stamp.rvn.clone(), expire_at: policy.expire_at(stamp, None), ..self.clone() }
+        let expire_at = self.capacity_version.is_none().then(|| policy.expire_at(stamp, None));
+        Self { rvn: stamp.rvn.clone(), expire_at, has_rings: true, ..self.clone() }
     }
 
     /// A row without holders and tickets.
@@ -280,8 +429,13 @@ impl Semaphore {
             next_ticket: 1,
             fencing_token: tombstone.and_then(|tombstone| tombstone.fencing_token).unwrap_or(stamp.now_us),
             ended: BTreeMap::new(),
+            spent_holders: Ring::new(),
+            spent_tickets: Ring::new(),
+            has_rings: true,
+            capacity_version: None,
+            capacity_request_id: None,
             last_change: changed(stamp),
-            expire_at: policy.expire_at(stamp, None),
+            expire_at: Some(policy.expire_at(stamp, None)),
         }
     }
 
@@ -292,7 +446,7 @@ impl Semaphore {
         self.fencing_token += 1;
         let holder = Holder { fencing_token: self.fencing_token, ..request.holder(outcome, stamp) };
         self.holders.insert(me.holder_id(), holder.clone());
-        Grant { holder_id: me.holder_id(), holder, capacity: self.capacity }
+        self.granted(&me, &holder)
     }
 
     /// Adds the ticket that the request describes, or renews it.
@@ -302,19 +456,19 @@ impl Semaphore {
         if number == self.next_ticket {
             self.next_ticket += 1;
         }
-        self.queue.insert(me.ticket_id(), Ticket { claim: request.claim(stamp), number });
+        self.queue.insert(me.ticket_id(), Ticket { number, ..request.ticket(stamp) });
         self.place(&me, number)
     }
 
     /// Returns the ticket and the number of tickets ahead. A ticket that wants more than the capacity is ahead of none.
     fn place(&self, me: &Member, number: u64) -> Ahead {
-        let is_ahead = |ticket: &&Ticket| ticket.number < number && ticket.claim.permits <= self.capacity;
-        let ahead = self.queue.values().filter(is_ahead).count();
-        Ahead { ticket_id: me.ticket_id(), ticket: self.queue[&me.ticket_id()].clone(), ahead }
+        let ahead = self.queue.values().filter(|ticket| ticket.number < number && self.is_ahead(ticket)).count();
+        Ahead { ticket_id: me.ticket_id(), ticket: self.queue[&me.ticket_id()].clone(), ahead, epoch: self.epoch() }
     }
 
-    fn granted_before(&self, me: &Member, holder: &Holder) -> Grant {
-        Grant { holder_id: me.holder_id(), holder: holder.clone(), capacity: self.capacity }
+    fn granted(&self, me: &Member, holder: &Holder) -> Grant {
+        let (holder_id, holder) = (me.holder_id(), holder.clone());
+        Grant { holder_id, holder, capacity: self.capacity, epoch: self.epoch() }
     }
 
     fn is_countable(&self) -> Result<(), CorruptRecord> {
@@ -348,8 +502,8 @@ impl Acquire {
 
 impl Enqueue {
     /// The ticket that the request describes, without its number.
-    pub(crate) fn claim(&self, stamp: &Stamp) -> Claim {
-        Claim {
+    pub(crate) fn ticket(&self, stamp: &Stamp) -> Ticket {
+        let claim = Claim {
             hash: self.lease_id.hash(),
             owner_name: self.owner_name.as_str().to_owned(),
             principal: self.principal.as_ref().map(|principal| principal.as_str().to_owned()),
@@ -357,7 +511,19 @@ impl Enqueue {
             lease_ms: self.lease_duration.as_millis(),
             permits: self.permits.get(),
             sequence: self.sequence.clone(),
-        }
+        };
+        Ticket { claim, number: 0, stale_at: Some(stamp.now_ms() + self.lease_duration.as_millis()) }
+    }
+}
+
+/// The version of a capacity that no operator has changed.
+pub(crate) const INITIAL_CAPACITY: &str = "0";
+
+/// Records the end of a claim. A slot keeps the highest number: whoever has an older one is refused for its epoch.
+fn remember(ring: &mut Ring, member: &Member, number: u64) {
+    let slot = ring_slot(number);
+    if ring.get(slot).is_none_or(|spent| spent.number < number) {
+        ring.insert(slot.to_owned(), Spent { number, id: member.id().to_owned() });
     }
 }
 
@@ -425,15 +591,20 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
             return Ok(refused(found, superseded(&ticket.claim, None)));
         }
     }
+    if request.number.is_some_and(|number| ticket.is_none_or(|ticket| ticket.number != number)) {
+        return Ok(refused(found, Refusal::Lost(LostReason::NotQueued)));
+    }
+    if ticket.is_none()
+        && let Err(refusal) = row.check_new(&me, request.epoch)
+    {
+        return Ok(refused(found, refusal));
+    }
     if request.permits.get() > row.capacity {
         return Ok(refused(found, Refusal::ExceedsCapacity(row.capacity)));
     }
-    let dead = &request.dead;
-    let is_free = row.available + signed(dead.permits()) >= signed(request.permits.get());
-    let has_room = row.holders.len() < MAX_ENTRIES + dead.holders().count();
-    let is_first = ticket.is_some() || row.queue.len() == dead.tickets().count();
-    let stale_before = request.checked_by_clock.then(|| policy.stale_before(stamp));
-    if !(is_free && has_room && is_first && row.has(dead, stale_before)) {
+    let dead = &dead_of(request, Some(row), stamp, policy);
+    let is_first = ticket.is_some() || row.queue.len() == dead.tickets().count() + row.oversized(dead);
+    if !(is_first && row.covers(request, dead, stamp, policy)) {
         return Ok(refused(found, Refusal::Held));
     }
     row.is_countable()?;
@@ -446,10 +617,25 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
     }
     next.queue.remove(&me.ticket_id());
     next.bury(dead);
-    let has_dead_holder = dead.holders().next().is_some();
-    let outcome = if has_dead_holder { GrantOutcome::TakenOver } else { GrantOutcome::Reacquired };
-    let grant = next.grant(request, outcome, stamp);
-    Ok(done(next, Change::Main, grant))
+    let grant = next.grant(request, outcome_with(dead), stamp);
+    Ok(done(next, if dead.are_many() { Change::Bury } else { Change::Main }, grant))
+}
+
+/// The entries that the request removes: those that it names, or those that the clock says are dead. A request that
+/// has no row yet names none.
+pub(crate) fn dead_of(request: &Acquire, row: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> AllDead {
+    match row.filter(|_| request.by_clock) {
+        Some(row) => {
+            let me = Member::new(&request.key, &request.lease_id);
+            row.dead_by_clock(&me, request.permits.get(), policy.stale_before(stamp))
+        }
+        None => request.dead.clone(),
+    }
+}
+
+/// The outcome of a grant that removes these entries.
+pub(crate) fn outcome_with(dead: &AllDead) -> GrantOutcome {
+    if dead.holders().next().is_some() { GrantOutcome::TakenOver } else { GrantOutcome::Reacquired }
 }
 
 fn acquire_first(
@@ -460,6 +646,9 @@ fn acquire_first(
     policy: &Policy,
 ) -> Step<Grant> {
     let capacity = request.capacity.get();
+    if request.number.is_some() {
+        return refused(found, Refusal::Lost(LostReason::NotQueued));
+    }
     if request.permits > request.capacity {
         return refused(found, Refusal::ExceedsCapacity(capacity));
     }
@@ -478,7 +667,7 @@ fn acquire_again(
     policy: &Policy,
 ) -> Step<Grant> {
     let me = Member::new(&request.key, &request.lease_id);
-    let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
+    let before = || unchanged(found, Ok(row.granted(&me, holder)));
     if !holder.claim.admits(request.principal.as_ref()) {
         return refused(found, Refusal::Forbidden);
     }
@@ -497,7 +686,8 @@ fn acquire_again(
     let renewed = renew(&mut next, &me, &renewal(request), stamp);
     let renewed = Holder { outcome: GrantOutcome::Renewed, ..renewed };
     next.holders.insert(me.holder_id(), renewed.clone());
-    done(next, Change::Renew, Grant { holder_id: me.holder_id(), holder: renewed, capacity: row.capacity })
+    let grant = next.granted(&me, &renewed);
+    done(next, Change::Renew, grant)
 }
 
 /// The heartbeat that an acquire by its own holder is equivalent to.
@@ -509,6 +699,7 @@ pub(crate) fn renewal(request: &Acquire) -> Heartbeat {
         lease_duration: Some(request.lease_duration),
         data: request.data.clone(),
         expected: None,
+        fencing_token: None,
         shrink: None,
         principal: request.principal.clone(),
     }
@@ -553,7 +744,10 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     if !holder.claim.admits(request.principal.as_ref()) {
         return refused(found, Refusal::Forbidden);
     }
-    let before = || unchanged(found, Ok(row.granted_before(&me, holder)));
+    if request.fencing_token.is_some_and(|token| token != holder.fencing_token) {
+        return refused(found, Refusal::Lost(LostReason::TakenOver));
+    }
+    let before = || unchanged(found, Ok(row.granted(&me, holder)));
     match order(request.sequence.as_ref(), holder.claim.sequence.as_ref()) {
         Order::Late => return refused(found, superseded(&holder.claim, Some(holder.fencing_token))),
         Order::Repeat => return before(),
@@ -573,7 +767,7 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     }
     let mut next = row.touched(stamp, policy);
     let holder = renew(&mut next, &me, request, stamp);
-    let grant = next.granted_before(&me, &holder);
+    let grant = next.granted(&me, &holder);
     done(next, Change::Main, grant)
 }
 
@@ -585,8 +779,9 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
         Found::Free(_) => return unchanged(found, Ok(ReleaseOutcome::Absent)),
         Found::Semaphore(row) => row,
     };
-    let holder = row.holder(&me);
-    let Some(claim) = holder.map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim)) else {
+    let Some(claim) =
+        row.holder(&me).map(|holder| &holder.claim).or_else(|| row.ticket(&me).map(|ticket| &ticket.claim))
+    else {
         return match row.lost(&me) {
             LostReason::Released => unchanged(found, Ok(ReleaseOutcome::Replayed)),
             reason => refused(found, Refusal::Lost(reason)),
@@ -600,7 +795,7 @@ pub fn release(found: &Found, request: &Release, stamp: &Stamp, policy: &Policy)
     }
     let mut next = row.touched(stamp, policy);
     next.last_change = changed(stamp);
-    next.end(&me, holder.map_or("", |holder| &holder.claim.version), false);
+    next.end(&me, &claim.version, false);
     done(next, Change::Main, ReleaseOutcome::Released)
 }
 
@@ -630,64 +825,91 @@ pub fn break_entry(found: &Found, request: &Break, stamp: &Stamp, policy: &Polic
     done(next, Change::Main, ReleaseOutcome::Released)
 }
 
-/// Takes a place in the queue, or renews it, and removes the named dead. A waiter that needs the permits of more dead
+/// Takes a place in the queue, or renews it, and removes the named dead. Where nobody waits and the permits are free,
+/// grants them at once. A waiter that needs the permits of more dead
 /// holders than one request may name removes them so, with one request after the other. `issued` are the versions that
 /// earlier attempts at the same request may have written.
-pub fn enqueue(found: &Found, request: &Enqueue, stamp: &Stamp, issued: &[String], policy: &Policy) -> Step<Ahead> {
+///
+/// # Errors
+/// `CorruptRecord` where no fencing token is left.
+pub fn enqueue(
+    found: &Found,
+    request: &Enqueue,
+    stamp: &Stamp,
+    issued: &[String],
+    policy: &Policy,
+) -> Result<Step<Entry>, CorruptRecord> {
+    let ask = Acquire { number: request.number, ..request.ask() };
     let row = match found {
-        Found::OtherKind => return refused(found, Refusal::OtherKind),
-        Found::Free(_) if request.permits > request.capacity => {
-            return refused(found, Refusal::ExceedsCapacity(request.capacity.get()));
-        }
+        Found::OtherKind => return Ok(refused(found, Refusal::OtherKind)),
         Found::Free(tombstone) => {
-            let capacity = request.capacity.get();
-            let mut row = Semaphore::new(&request.key, capacity, stamp, tombstone.as_ref(), policy);
-            let place = row.enqueue(request, stamp);
-            return done(row, Change::Create(tombstone.clone()), place);
+            return Ok(granted_first(acquire_first(found, tombstone.as_ref(), &ask, stamp, policy)));
         }
         Found::Semaphore(row) => row,
     };
     let me = Member::new(&request.key, &request.lease_id);
     if row.ended(&me).is_some() {
-        return refused(found, Refusal::Lost(row.lost(&me)));
+        return Ok(refused(found, Refusal::Lost(row.lost(&me))));
     }
     if let Some(holder) = row.holder(&me) {
-        return refused(found, superseded(&holder.claim, Some(holder.fencing_token)));
+        let order = order(request.sequence.as_ref(), holder.claim.sequence.as_ref());
+        let is_repeat = request.sequence.is_none() || order == Order::Repeat;
+        return Ok(if !holder.claim.admits(request.principal.as_ref()) {
+            refused(found, Refusal::Forbidden)
+        } else if is_repeat || issued.contains(&holder.claim.version) {
+            unchanged(found, Ok(Entry::Granted(row.granted(&me, holder))))
+        } else {
+            refused(found, superseded(&holder.claim, Some(holder.fencing_token)))
+        });
     }
     let ticket = row.ticket(&me);
     if let Some(ticket) = ticket {
         if !ticket.claim.admits(request.principal.as_ref()) {
-            return refused(found, Refusal::Forbidden);
+            return Ok(refused(found, Refusal::Forbidden));
         }
+        let before = || Ok(unchanged(found, Ok(Entry::Queued(row.place(&me, ticket.number)))));
         match order(request.sequence.as_ref(), ticket.claim.sequence.as_ref()) {
-            Order::Late => return refused(found, superseded(&ticket.claim, None)),
-            Order::Repeat => return unchanged(found, Ok(row.place(&me, ticket.number))),
-            Order::New if issued.contains(&ticket.claim.version) => {
-                return unchanged(found, Ok(row.place(&me, ticket.number)));
-            }
+            Order::Late => return Ok(refused(found, superseded(&ticket.claim, None))),
+            Order::Repeat => return before(),
+            Order::New if issued.contains(&ticket.claim.version) => return before(),
             Order::New => {}
         }
         if ticket.claim.permits != request.permits.get() {
-            return refused(found, Refusal::PermitsMismatch(ticket.claim.permits));
+            return Ok(refused(found, Refusal::PermitsMismatch(ticket.claim.permits)));
         }
     }
+    if request.number.is_some_and(|number| ticket.is_none_or(|ticket| ticket.number != number)) {
+        return Ok(refused(found, Refusal::Lost(LostReason::NotQueued)));
+    }
+    if ticket.is_none()
+        && let Err(refusal) = row.check_new(&me, request.epoch)
+    {
+        return Ok(refused(found, refusal));
+    }
     if request.permits.get() > row.capacity {
-        return refused(found, Refusal::ExceedsCapacity(row.capacity));
+        return Ok(refused(found, Refusal::ExceedsCapacity(row.capacity)));
     }
+    let dead = &request.dead;
     let stale_before = request.checked_by_clock.then(|| policy.stale_before(stamp));
-    if !row.has(&request.dead, stale_before) {
-        return refused(found, Refusal::Held);
+    if !row.has(dead, stale_before) {
+        return Ok(refused(found, Refusal::Held));
     }
-    if ticket.is_none() && row.queue.len() >= MAX_ENTRIES + request.dead.tickets().count() {
-        return refused(found, Refusal::QueueFull);
-    }
+    let is_alone = ticket.is_none() && row.queue.len() == dead.tickets().count();
     let mut next = row.touched(stamp, policy);
-    if !request.dead.is_empty() {
+    if !dead.is_empty() {
         next.last_change = changed(stamp);
     }
-    next.bury(&request.dead);
+    next.bury(dead);
+    if is_alone && row.covers(&ask, dead, stamp, policy) {
+        row.is_countable()?;
+        let grant = next.grant(&ask, outcome_with(dead), stamp);
+        return Ok(done(next, Change::Grant, Entry::Granted(grant)));
+    }
+    if ticket.is_none() && row.queue.len() >= MAX_ENTRIES + dead.tickets().count() {
+        return Ok(refused(found, Refusal::QueueFull));
+    }
     let place = next.enqueue(request, stamp);
-    done(next, Change::Main, place)
+    Ok(done(next, Change::Main, Entry::Queued(place)))
 }
 
 /// The operator's change of the capacity. Granted permits stay granted: where they exceed the new capacity, no permit
@@ -699,14 +921,17 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
         Found::Semaphore(row) => row,
     };
     let capacity = request.capacity.get();
-    if row.capacity != request.expected.get() {
-        return if row.capacity == capacity {
-            unchanged(found, Ok(row.available))
-        } else {
-            refused(found, Refusal::VersionMismatch)
-        };
+    if request.request_id.is_some() && request.request_id == row.capacity_request_id {
+        return unchanged(found, Ok(row.available));
     }
+    let is_seen = request.expected_version.as_ref().is_none_or(|version| version.as_str() == row.capacity_version());
+    if row.capacity != request.expected.get() || !is_seen {
+        let is_repeat = request.request_id.is_none() && row.capacity == capacity;
+        return if is_repeat { unchanged(found, Ok(row.available)) } else { refused(found, Refusal::VersionMismatch) };
+    }
+    let row = Semaphore { capacity_version: Some(stamp.rvn.clone()), ..(**row).clone() };
     let mut next = row.touched(stamp, policy);
+    next.capacity_request_id.clone_from(&request.request_id);
     next.available += signed(capacity) - signed(row.capacity);
     next.capacity = capacity;
     next.last_change = changed(stamp);

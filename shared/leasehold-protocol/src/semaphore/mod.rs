@@ -30,5 +30,7 @@ mod model;
 mod table;
 
 pub use item::OWNER;
-pub use lifecycle::{Ahead, Claim, Ended, Found, Grant, Holder, Refusal, Semaphore, Step, Ticket, Tombstone};
+pub use lifecycle::{
+    Ahead, Claim, Ended, Entry, Found, Grant, Holder, Refusal, Ring, Semaphore, Spent, Step, Ticket, Tombstone,
+};
 pub use model::*;

@@ -1,10 +1,11 @@
 //! Requests to a semaphore, and their parts. A value that exists is valid.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind};
+use crate::lifecycle::NUMBER_LIMIT;
 use crate::model::{Data, LeaseDuration, LeaseId, LockKey, OwnerName, Principal, Rvn, Sequence, check_length};
 
 /// The maximum number of permits of a semaphore: far above any use, and far below what a number can hold.
@@ -21,6 +22,9 @@ pub const MAX_DEAD: usize = 10;
 pub const DEFAULT_HOLDER_LEASE_MS: u64 = 60_000;
 /// The lease of a ticket that names none.
 pub const DEFAULT_TICKET_LEASE_MS: u64 = 120_000;
+
+/// The number of ends that each ring of a row remembers, and of claims by which a caller's epoch may be behind.
+pub const RING: u64 = 16;
 
 const HOLDER_PREFIX: &str = "h-";
 const TICKET_PREFIX: &str = "t-";
@@ -118,6 +122,40 @@ fn hex(bytes: &[u8]) -> String {
 /// The names of the slots that remember ends.
 pub(crate) const SLOTS: [&str; 16] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "a", "b", "c", "d", "e", "f"];
 
+/// The slot of a ring that remembers the end of the claim with this number.
+pub(crate) fn ring_slot(number: u64) -> &'static str {
+    SLOTS[(number % RING) as usize]
+}
+
+/// The age of a view: the row's fencing token and the number of its next ticket. Both only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch {
+    pub(crate) token: u64,
+    pub(crate) ticket: u64,
+}
+
+impl Epoch {
+    /// # Errors
+    /// `InvalidRequest` for a text that no answer showed.
+    pub fn new(text: &str) -> Result<Self, Error> {
+        let read = |part: &str| part.parse().ok().filter(|number| *number < NUMBER_LIMIT);
+        let epoch =
+            text.split_once('.').and_then(|(token, ticket)| Some(Self { token: read(token)?, ticket: read(ticket)? }));
+        epoch.ok_or_else(|| Error::invalid("epoch", "epoch must be one that an answer of this semaphore showed."))
+    }
+
+    /// Whether a row at `now` may have forgotten the end of a claim that was made after this epoch.
+    pub(crate) fn is_outdated(self, now: Self) -> bool {
+        now.token > self.token + RING || now.ticket > self.ticket + RING
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.token, self.ticket)
+    }
+}
+
 /// A public id that a caller names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PublicId {
@@ -157,6 +195,8 @@ pub struct Dead {
     pub version: Rvn,
     /// The number of permits that the holder was seen with. Unused for a ticket, which has none.
     pub permits: u64,
+    /// The holder's token, or the ticket's number: see [`Release::number`].
+    pub number: Option<u64>,
 }
 
 /// The dead entries that one request removes: at most ten, each once, and not the caller's own.
@@ -180,6 +220,21 @@ impl AllDead {
             }
         }
         Ok(Self(dead))
+    }
+
+    /// The entries that the table itself judges dead, by the clock: any number of them.
+    pub(crate) fn judged(dead: Vec<Dead>) -> Self {
+        Self(dead)
+    }
+
+    /// The first entries, as many as one write removes.
+    pub(crate) fn first(&self) -> Self {
+        Self(self.0.iter().take(MAX_DEAD).cloned().collect())
+    }
+
+    /// Whether one write cannot remove them all.
+    pub(crate) fn are_many(&self) -> bool {
+        self.0.len() > MAX_DEAD
     }
 
     /// The dead holders, with their members.
@@ -230,6 +285,12 @@ pub struct Acquire {
     pub dead: AllDead,
     /// Whether the dead holders must be dead by the server's clock as well.
     pub checked_by_clock: bool,
+    /// Whether the table judges by its clock which entries are dead, in place of the caller.
+    pub by_clock: bool,
+    /// The epoch that the caller saw, before this lease id had a claim.
+    pub epoch: Option<Epoch>,
+    /// The number of the caller's ticket. Without that ticket, nothing is granted.
+    pub number: Option<u64>,
     /// The payload of this holder, which others may read: see [`entry_data`].
     pub data: Option<Data>,
     /// The principal that the permits are bound to.
@@ -251,6 +312,8 @@ pub struct Heartbeat {
     pub data: Option<Data>,
     /// The version that the holder must still have, if given.
     pub expected: Option<Rvn>,
+    /// The token of the caller's grant, if given: a holder with another token is not the caller.
+    pub fencing_token: Option<u64>,
     /// The permits to give back.
     pub shrink: Option<Shrink>,
     /// The principal, if given: the permits must be bound to no other.
@@ -301,8 +364,20 @@ pub struct Release {
     pub lease_id: LeaseId,
     /// The version that the holder, or the ticket, must still have, if given.
     pub expected: Option<Rvn>,
+    /// The claim that ends: it saves a write, since the row remembers ends by their numbers. A wrong one, or none,
+    /// makes a second write with the number that the row shows.
+    pub number: Option<ClaimNumber>,
     /// The principal, if given: the entry must be bound to no other.
     pub principal: Option<Principal>,
+}
+
+/// The number of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimNumber {
+    /// The fencing token of a holder.
+    Token(u64),
+    /// The number of a ticket.
+    Ticket(u64),
 }
 
 /// An operator's removal of a holder or a ticket.
@@ -314,6 +389,8 @@ pub struct Break {
     pub id: PublicId,
     /// The version that the operator saw.
     pub seen: Rvn,
+    /// The holder's token, or the ticket's number: see [`Release::number`].
+    pub number: Option<u64>,
 }
 
 /// A request for a place in the queue, or its renewal.
@@ -337,8 +414,38 @@ pub struct Enqueue {
     pub dead: AllDead,
     /// Whether the dead holders must be dead by the server's clock as well.
     pub checked_by_clock: bool,
+    /// The epoch that the caller saw, before this lease id had a claim.
+    pub epoch: Option<Epoch>,
+    /// The number of the caller's ticket, for a renewal. Without that ticket, the caller gets no other.
+    pub number: Option<u64>,
+    /// The lease of the permits, where they are granted at once.
+    pub grant_lease: LeaseDuration,
+    /// The payload of the holder, where the permits are granted at once: see [`entry_data`].
+    pub data: Option<Data>,
     /// The principal that the ticket is bound to.
     pub principal: Option<Principal>,
+}
+
+impl Enqueue {
+    /// The request for the permits themselves.
+    pub(crate) fn ask(&self) -> Acquire {
+        Acquire {
+            key: self.key.clone(),
+            owner_name: self.owner_name.clone(),
+            lease_id: self.lease_id.clone(),
+            sequence: self.sequence.clone(),
+            lease_duration: self.grant_lease,
+            permits: self.permits,
+            capacity: self.capacity,
+            dead: self.dead.clone(),
+            checked_by_clock: self.checked_by_clock,
+            by_clock: false,
+            epoch: self.epoch,
+            number: None,
+            data: self.data.clone(),
+            principal: self.principal.clone(),
+        }
+    }
 }
 
 /// An operator's change of the capacity.
@@ -350,6 +457,21 @@ pub struct SetCapacity {
     pub capacity: Permits,
     /// The capacity that the operator saw.
     pub expected: Permits,
+    /// The version of the capacity that the operator saw, if given: see [`Semaphore::capacity_version`].
+    ///
+    /// [`Semaphore::capacity_version`]: super::Semaphore::capacity_version
+    pub expected_version: Option<Rvn>,
+    /// Tells this request from others: a repeat is answered, and not carried out again.
+    pub request_id: Option<String>,
+}
+
+/// Checks the id of an operator's request.
+///
+/// # Errors
+/// `InvalidRequest` unless it has 1 to 64 bytes.
+pub fn operator_request_id(id: String) -> Result<String, Error> {
+    check_length("requestId", &id, 64)?;
+    Ok(id)
 }
 
 #[cfg(test)]
@@ -391,6 +513,7 @@ mod tests {
             id: PublicId::new("observed", id).expect("valid"),
             version: Rvn::new("version", "v").expect("valid"),
             permits: 1,
+            number: None,
         };
         assert!(AllDead::new(vec![dead("h-1"), dead("t-1")], &me).is_ok());
         assert!(AllDead::new(vec![dead("h-1"), dead("h-1")], &me).is_err());

@@ -1,7 +1,7 @@
 //! The semaphores of a lock table: carries out the rules and derives the answers.
 
 use super::expressions;
-use super::lifecycle::{self, Ahead, Change, Found, Grant, Step};
+use super::lifecycle::{self, Change, Entry, Found, Grant, Semaphore, Step};
 use super::model::{Acquire, Break, Enqueue, Heartbeat, Release, SetCapacity};
 use crate::LockTable;
 use crate::error::Error;
@@ -19,12 +19,13 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| lifecycle::acquire(found, request, stamp, policy),
-            |change, stamp| match change {
+            |change, seen, stamp| match change {
                 Change::Renew => {
                     let renewed = Some(GrantOutcome::Renewed);
                     expressions::heartbeat(&lifecycle::renewal(request), renewed, stamp, policy)
                 }
-                _ => expressions::acquire(request, stamp, policy),
+                Change::Bury => expressions::bury(request, seen, stamp, policy),
+                _ => expressions::acquire(request, seen, stamp, policy),
             },
         )
         .await
@@ -39,7 +40,7 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, issued| Ok(lifecycle::heartbeat(found, request, stamp, issued, policy)),
-            |_, stamp| expressions::heartbeat(request, None, stamp, policy),
+            |_, _, stamp| expressions::heartbeat(request, None, stamp, policy),
         )
         .await
     }
@@ -53,7 +54,7 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::release(found, request, stamp, policy)),
-            |_, stamp| expressions::release(request, stamp, policy),
+            |_, seen, stamp| expressions::release(request, seen, stamp, policy),
         )
         .await
     }
@@ -67,21 +68,24 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::break_entry(found, request, stamp, policy)),
-            |_, stamp| expressions::break_entry(request, stamp, policy),
+            |_, seen, stamp| expressions::break_entry(request, seen, stamp, policy),
         )
         .await
     }
 
-    /// Takes a place in the queue, or renews it.
+    /// Takes a place in the queue, or renews it. Where nobody waits and the permits are free, takes them.
     ///
     /// # Errors
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry with the same lease id.
-    pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Ahead>, Error> {
+    pub async fn enqueue(&self, request: &Enqueue) -> Result<Step<Entry>, Error> {
         let policy = &self.policy;
         self.carry_out_on_semaphore(
             &request.key,
-            |found, stamp, issued| Ok(lifecycle::enqueue(found, request, stamp, issued, policy)),
-            |_, stamp| expressions::enqueue(request, stamp, policy),
+            |found, stamp, issued| lifecycle::enqueue(found, request, stamp, issued, policy),
+            |change, seen, stamp| match change {
+                Change::Grant => expressions::acquire(&request.ask(), seen, stamp, policy),
+                _ => expressions::enqueue(request, seen, stamp, policy),
+            },
         )
         .await
     }
@@ -95,26 +99,35 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, _| Ok(lifecycle::set_capacity(found, request, stamp, policy)),
-            |_, stamp| expressions::set_capacity(request, stamp, policy),
+            |_, _, stamp| expressions::set_capacity(request, stamp),
         )
         .await
     }
 
-    /// Carries out an operation on a semaphore. The write that creates the row has the row that the life cycle makes of
-    /// nothing.
+    /// Carries out an operation on a semaphore. `write` gets the row that refused the write before. The write that
+    /// creates the row has the row that the life cycle makes of nothing.
     async fn carry_out_on_semaphore<T>(
         &self,
         key: &LockKey,
         rule: impl Fn(&Found, &Stamp, &[String]) -> Result<Step<T>, CorruptRecord>,
-        write: impl Fn(&Change, &Stamp) -> Write,
+        write: impl Fn(&Change, Option<&Semaphore>, &Stamp) -> Write,
     ) -> Result<Step<T>, Error> {
-        let write = |change: &Change, stamp: &Stamp| {
-            let Change::Create(tombstone) = change else { return Ok(write(change, stamp)) };
-            let step = rule(&Found::Free(tombstone.clone()), stamp, &[])?;
-            let row = step.row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
-            Ok(expressions::create(&self.schema, &row, tombstone.as_ref()))
+        let rule = |found: &Found, stamp: &Stamp, issued: &[String]| {
+            let mut step = rule(found, stamp, issued)?;
+            let is_earlier = matches!(found, Found::Semaphore(row) if !row.has_rings);
+            step.change = step.change.map(|change| if is_earlier { Change::Upgrade } else { change });
+            Ok(step)
         };
-        let carried_out = self.carry_out(key, |item| self.schema.decode_found(key, item), &rule, write);
+        let write = |change: &Change, seen: Option<&Found>, stamp: &Stamp| match change {
+            Change::Upgrade => Ok(expressions::upgrade(stamp)),
+            Change::Create(tombstone) => {
+                let step = rule(&Found::Free(tombstone.clone()), stamp, &[])?;
+                let row = step.row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
+                Ok(expressions::create(&self.schema, &row, tombstone.as_ref()))
+            }
+            _ => Ok(write(change, seen.and_then(Found::semaphore), stamp)),
+        };
+        let carried_out = self.carry_out(key, |item| self.schema.decode_found(key, item), rule, write);
         Ok(carried_out.await?.1)
     }
 }

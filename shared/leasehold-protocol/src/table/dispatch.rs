@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind};
 use crate::item::Item;
 use crate::lifecycle::{CorruptRecord, Stamp};
 use crate::model::LockKey;
-use crate::step::Step;
+use crate::step::{Change, Step};
 use crate::write::Write;
 
 /// The maximum number of different writes of one operation. Another write follows one that was refused on a row for
 /// which it was not made, and each further one needs that another caller changed the row in the meantime.
-pub(super) const MAX_WRITES: usize = 5;
+pub(super) const MAX_WRITES: usize = 8;
 
 /// The result of a conditional write.
 struct Written {
@@ -29,24 +29,32 @@ struct Written {
 
 impl LockTable {
     /// Makes the default write of an operation. Where that is refused, makes the write that the old row calls for.
-    /// Returns the content of the key before, and the step from there.
+    /// Begins again after a write that only prepares the row. Returns the content of the key before, and the step from
+    /// there.
     ///
-    /// `rule` is the life cycle. It gets the versions of all attempts where the last one was refused.
-    pub(crate) async fn carry_out<F, R, C: Default, A>(
+    /// `rule` is the life cycle. It gets the versions of all attempts where the last one was refused. `write` gets the
+    /// content of the key that refused the write before.
+    pub(crate) async fn carry_out<F, R, C: Change, A>(
         &self,
         key: &LockKey,
         decode: impl Fn(Option<Item>) -> Result<F, CorruptRecord>,
         rule: impl Fn(&F, &Stamp, &[String]) -> Result<Step<R, C, A>, CorruptRecord>,
-        write: impl Fn(&C, &Stamp) -> Result<Write, CorruptRecord>,
+        write: impl Fn(&C, Option<&F>, &Stamp) -> Result<Write, CorruptRecord>,
     ) -> Result<(F, Step<R, C, A>), Error> {
-        let mut change = C::default();
-        for _ in 0..MAX_WRITES {
-            let written = self.write(key, |stamp| write(&change, stamp)).await?;
+        let (mut change, mut seen) = (C::default(), None);
+        let mut refusals = 0;
+        while refusals < MAX_WRITES {
+            let written = self.write(key, |stamp| write(&change, seen.as_ref(), stamp)).await?;
+            if written.applied && change.prepares() {
+                (change, seen) = (C::default(), None);
+                continue;
+            }
+            refusals += 1;
             let issued = if written.applied { Vec::new() } else { written.issued };
             let found = decode(written.old)?;
             let step = rule(&found, &written.stamp, &issued)?;
             match step.change {
-                Some(next) if !written.applied => change = next,
+                Some(next) if !written.applied => (change, seen) = (next, Some(found)),
                 _ => return Ok((found, step)),
             }
         }

@@ -239,7 +239,7 @@ impl LockTable {
             key,
             |item| Ok(item.and_then(|item| self.schema.decode_row(item))),
             |row: &Option<Row>, stamp, issued| rule(row.as_ref(), stamp, issued),
-            |(), stamp| Ok(write(stamp)),
+            |(), _, stamp| Ok(write(stamp)),
         )
         .await
     }

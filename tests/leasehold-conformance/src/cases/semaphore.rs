@@ -117,6 +117,7 @@ fn granted(reply: &Reply) -> Value {
         "fencingToken",
         "capacity",
         "outcome",
+        "epoch",
     ];
     reply.check_members(&body, &members, &["sortKey"]);
     assert!(body["holderId"].as_str().is_some_and(|id| id.starts_with("h-")), "{reply}");
@@ -135,7 +136,7 @@ fn renewed(reply: &Reply) -> Value {
 #[track_caller]
 fn ticket(reply: &Reply) -> Value {
     let body = reply.ok();
-    reply.check_members(&body, &["ticketId", "version", "number", "ahead"], &[]);
+    reply.check_members(&body, &["ticketId", "version", "number", "ahead", "epoch"], &[]);
     assert!(body["ticketId"].as_str().is_some_and(|id| id.starts_with("t-")), "{reply}");
     body
 }
@@ -346,7 +347,8 @@ pub(super) async fn queue_goes_by_its_numbers(bench: Bench) {
     granted(&it.acquire(&first.lease_id, json!({})).await);
     held(&it.acquire(&second.lease_id, json!({})).await);
     assert_eq!(ticket(&it.enqueue(&second.lease_id, json!({})).await)["ahead"], 0);
-    it.enqueue(&first.lease_id, json!({})).await.problem("superseded");
+    let again = granted(&it.enqueue(&first.lease_id, json!({})).await);
+    assert_eq!(again["permits"], 1, "the permits are granted already");
     it.release(&first.lease_id).await.released("released");
     granted(&it.acquire(&second.lease_id, json!({})).await);
     assert_eq!(it.view().await["queue"], json!([]));
@@ -498,6 +500,7 @@ pub(super) async fn watch_waits_for_permits_and_the_queue(bench: Bench) {
     };
     let (watched, ()) = tokio::join!(watch(), work);
     assert_eq!((&watched["available"], &watched["holders"]), (&json!(1), &json!([])));
+    it.hold(1, json!({})).await;
     let enter = async {
         pause(LEASE_MS).await;
         it.wait(1, json!({})).await
@@ -542,6 +545,8 @@ pub(super) async fn operator_breaks_holders_and_tickets(bench: Bench) {
     strike(&holder.grant["holderId"], &json!("another")).await.problem("version-mismatch");
     strike(&json!("h-unknown"), &holder.grant["version"]).await.problem("version-mismatch");
     strike(&json!("unknown"), &holder.grant["version"]).await.problem("invalid-request");
+    it.enqueue(&waiter.lease_id, json!({ "permits": 2 })).await.problem("permits-mismatch");
+    it.enqueue(&waiter.lease_id, json!({ "permits": 2, "sequence": 9 })).await.problem("permits-mismatch");
     for outcome in ["released", "replayed"] {
         strike(&waiter.ticket["ticketId"], &waiter.ticket["version"]).await.released(outcome);
     }
@@ -550,10 +555,211 @@ pub(super) async fn operator_breaks_holders_and_tickets(bench: Bench) {
     for outcome in ["released", "replayed"] {
         strike(&holder.grant["holderId"], &holder.grant["version"]).await.released(outcome);
     }
+    strike(&holder.grant["holderId"], &json!("another")).await.problem("version-mismatch");
     assert_eq!(it.available().await, 2);
     assert_eq!(reason(&it.heartbeat(&holder.lease_id, json!({})).await), "released");
     it.release(&holder.lease_id).await.released("replayed");
     assert_eq!(it.available().await, 2);
+}
+
+/// More ends than the memories of a row have slots.
+const MANY: usize = 64;
+
+pub(super) async fn late_copies_of_a_spent_enqueue_make_no_ticket(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    it.hold(1, json!({})).await;
+    let (spent, epoch) = (fresh("lease"), it.view().await["epoch"].clone());
+    let request = json!({ "sequence": 1, "requestId": "a", "epoch": epoch });
+    let place = ticket(&it.enqueue(&spent, request.clone()).await);
+    it.post("release", json!({ "leaseId": spent, "number": place["number"] })).await.released("released");
+    for ends in 1..=MANY {
+        let other = it.wait(1, json!({})).await;
+        it.post("release", json!({ "leaseId": other.lease_id, "number": other.ticket["number"] })).await.ok();
+        let late = it.enqueue(&spent, request.clone()).await;
+        assert_ne!(late.status(), 200, "{ends} ends later: {late}");
+        if ends < 16 {
+            it.enqueue(&spent, json!({})).await.problem("lost");
+        }
+    }
+    assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn late_copies_of_a_spent_acquire_make_no_holder(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let long = it.hold(1, json!({})).await;
+    let (spent, epoch) = (fresh("lease"), long.grant["epoch"].clone());
+    let request = json!({ "sequence": 1, "requestId": "a", "epoch": epoch });
+    granted(&it.acquire(&spent, request.clone()).await);
+    it.release(&spent).await.released("released");
+    for ends in 1..=MANY {
+        let other = it.hold(1, json!({})).await;
+        it.post("release", json!({ "leaseId": other.lease_id, "fencingToken": other.token() })).await.ok();
+        let late = it.acquire(&spent, request.clone()).await;
+        assert_ne!(late.status(), 200, "{ends} ends later: {late}");
+    }
+    // The slot of the oldest holder has a later end by now.
+    it.post("release", json!({ "leaseId": long.lease_id, "fencingToken": long.token() })).await.released("released");
+    assert_eq!(it.available().await, 3);
+}
+
+pub(super) async fn evicted_waiter_is_remembered(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let dead = it.wait(1, json!({ "leaseDurationMs": LEASE_MS })).await;
+    it.release(&holder.lease_id).await.released("released");
+    pause(LEASE_MS + 1).await;
+    let taker = it.hold(1, json!({ "observed": [dead.observed()] })).await;
+    assert_eq!(reason(&it.enqueue(&dead.lease_id, json!({})).await), "taken-over");
+    assert_eq!(reason(&it.acquire(&dead.lease_id, json!({})).await), "taken-over");
+    it.release(&taker.lease_id).await.released("released");
+    assert_eq!((it.view().await["queue"].clone(), it.available().await), (json!([]), 1));
+}
+
+pub(super) async fn old_epoch_is_refused_and_the_next_try_is_not(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let mut last = it.hold(1, json!({})).await;
+    let old = last.grant["epoch"].clone();
+    for others in 1..=17 {
+        it.release(&last.lease_id).await.released("released");
+        last = it.hold(1, json!({})).await;
+        if others == 16 {
+            let in_time = fresh("lease");
+            granted(&it.acquire(&in_time, json!({ "epoch": old })).await);
+            it.release(&in_time).await.released("released");
+        }
+    }
+    let lease_id = fresh("lease");
+    let view = held(&it.acquire(&lease_id, json!({ "epoch": old })).await);
+    held(&it.enqueue(&lease_id, json!({ "epoch": old })).await);
+    granted(&it.acquire(&lease_id, json!({ "epoch": view["epoch"] })).await);
+    let wrong = it.acquire(&fresh("lease"), json!({ "epoch": "none" })).await;
+    assert_eq!(wrong.problem("invalid-request")["field"], "epoch");
+}
+
+pub(super) async fn request_that_names_its_ticket_makes_no_other(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    assert_eq!(reason(&it.acquire(&fresh("lease"), json!({ "number": 1 })).await), "not-queued");
+    let holder = it.hold(1, json!({})).await;
+    let waiter = it.wait(1, json!({})).await;
+    let number = waiter.place().0;
+    ticket(&it.enqueue(&waiter.lease_id, json!({ "number": number })).await);
+    for route in ["acquire", "enqueue"] {
+        let request = json!({ "ownerName": "me", "capacity": 1, "leaseId": fresh("lease"), "number": number });
+        assert_eq!(reason(&it.post(route, request).await), "not-queued", "{route}");
+        let request = json!({ "ownerName": "me", "capacity": 1, "leaseId": waiter.lease_id, "number": number + 1 });
+        assert_eq!(reason(&it.post(route, request).await), "not-queued", "{route}");
+    }
+    it.release(&holder.lease_id).await.released("released");
+    granted(&it.acquire(&waiter.lease_id, json!({ "number": number })).await);
+}
+
+pub(super) async fn holder_of_another_token_is_lost(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let beat = async |token: u64| it.heartbeat(&holder.lease_id, json!({ "fencingToken": token })).await;
+    let view = it.view().await;
+    assert_eq!(reason(&beat(holder.token() + 1).await), "taken-over");
+    assert_eq!(it.view().await, view);
+    renewed(&beat(holder.token()).await);
+}
+
+pub(super) async fn late_change_of_the_capacity_undoes_nothing(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    it.hold(1, json!({})).await;
+    let expires = it.lock.row().await.expect("a row")["expireAt"].clone();
+    assert!(expires.as_n().is_ok(), "{expires:?}");
+    let seen = it.view().await["capacityVersion"].clone();
+    let first = json!({ "capacity": 5, "expected": 3, "expectedVersion": seen, "requestId": "a" });
+    assert_eq!(it.post("capacity", first.clone()).await.ok(), json!({ "capacity": 5, "available": 4 }));
+    assert_eq!(it.post("capacity", first.clone()).await.ok(), json!({ "capacity": 5, "available": 4 }), "a repeat");
+    let seen = it.view().await["capacityVersion"].clone();
+    let second = json!({ "capacity": 3, "expected": 5, "expectedVersion": seen, "requestId": "b" });
+    it.post("capacity", second).await.ok();
+    it.post("capacity", first).await.problem("version-mismatch");
+    it.hold(1, json!({})).await;
+    assert_eq!(it.view().await["capacity"], 3);
+    let expires = it.lock.row().await.expect("a row")["expireAt"].clone();
+    assert!(expires.as_s().is_ok(), "TTL ignores it: {expires:?}");
+}
+
+pub(super) async fn dead_come_free_by_the_clock_for_who_asks_once(bench: Bench) {
+    /// More than one write removes.
+    const DEAD: usize = 12;
+    let it = Semaphore::new(&bench, DEAD as u64);
+    let lease = json!({ "leaseDurationMs": LEASE_MS });
+    for _ in 0..DEAD {
+        it.hold(1, lease.clone()).await;
+    }
+    for _ in 0..DEAD {
+        it.wait(1, lease.clone()).await;
+    }
+    let ask = async |fields: Value| it.acquire(&fresh("lease"), merged(json!({ "permits": 11 }), fields)).await;
+    held(&ask(json!({ "staleness": "clock" })).await);
+    // The lease, and more than the allowed skew.
+    pause(LEASE_MS + 2000).await;
+    held(&ask(json!({})).await);
+    assert_eq!(it.view().await["holders"].as_array().map(Vec::len), Some(DEAD), "nobody is judged unasked");
+    assert_eq!(granted(&ask(json!({ "staleness": "clock" })).await)["outcome"], "takenOver");
+    let view = it.view().await;
+    assert_eq!((&view["queue"], &view["available"]), (&json!([]), &json!(0)));
+    assert_eq!(view["holders"].as_array().map(Vec::len), Some(2), "no more than needed");
+    let named = json!([{ "holderId": "h-1", "version": "v", "permits": 1 }]);
+    let both = ask(json!({ "staleness": "clock", "observed": named })).await;
+    assert_eq!(both.problem("invalid-request")["field"], "observed");
+}
+
+pub(super) async fn ticket_above_the_capacity_is_ahead_of_nobody(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let holder = it.hold(3, json!({})).await;
+    let large = it.wait(3, json!({})).await;
+    it.post("capacity", json!({ "capacity": 2, "expected": 3 })).await.ok();
+    it.release(&holder.lease_id).await.released("released");
+    let one = it.hold(1, json!({})).await;
+    assert_eq!(one.grant["capacity"], 2);
+    it.post("capacity", json!({ "capacity": 3, "expected": 2 })).await.ok();
+    held(&it.acquire(&fresh("lease"), json!({})).await);
+    it.release(&one.lease_id).await.released("released");
+    granted(&it.acquire(&large.lease_id, json!({ "permits": 3 })).await);
+}
+
+pub(super) async fn enqueue_is_granted_where_permits_are_free(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let lease_id = fresh("lease");
+    let request = json!({ "permits": 2, "sequence": 1, "requestId": "a", "grantLeaseDurationMs": 5000, "data": "d" });
+    let first = granted(&it.enqueue(&lease_id, request.clone()).await);
+    assert_eq!((&first["outcome"], &first["leaseDurationMs"]), (&json!("created"), &json!(5000)));
+    assert_eq!(granted(&it.enqueue(&lease_id, request).await), first, "a repeat");
+    let second = granted(&it.enqueue(&fresh("lease"), json!({})).await);
+    assert_eq!((&second["outcome"], &second["leaseDurationMs"]), (&json!("reacquired"), &json!(60_000)));
+    let view = it.view().await;
+    assert_eq!((&view["queue"], &view["available"]), (&json!([]), &json!(0)));
+    assert_eq!(view["holders"][0]["data"], "d");
+    it.release(&lease_id).await.released("released");
+    let writer = it.wait(3, json!({})).await;
+    assert_eq!(it.wait(1, json!({})).await.place().1, 1, "{} is ahead", writer.lease_id);
+}
+
+pub(super) async fn watch_waits_for_the_turn_of_a_ticket(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let (one, two) = (it.hold(1, json!({})).await, it.hold(2, json!({})).await);
+    let (first, second) = (it.wait(2, json!({})).await, it.wait(1, json!({})).await);
+    let watch = async |waiter: &Waiter, wait_ms: &str| {
+        let id = waiter.ticket["ticketId"].as_str().expect("a text");
+        let parameters = [it.lock.parameters(), vec![("ticketId", id), ("waitMs", wait_ms)]].concat();
+        bench.get("/v1/watch", &parameters).await.ok()
+    };
+    it.release(&one.lease_id).await.released("released");
+    // The free permit covers the second, and is for the first.
+    assert_eq!(watch(&second, "100").await["available"], 1);
+    let work = async {
+        pause(LEASE_MS).await;
+        it.release(&two.lease_id).await.released("released");
+    };
+    let (firsts, seconds, ()) = tokio::join!(watch(&first, "20000"), watch(&second, "20000"), work);
+    assert_eq!((&firsts["available"], &seconds["available"]), (&json!(3), &json!(3)));
+    granted(&it.acquire(&second.lease_id, json!({})).await);
+    it.release(&first.lease_id).await.released("released");
+    assert_eq!(watch(&first, "20000").await["queue"], json!([]), "the ticket is gone");
 }
 
 pub(super) async fn public_ids_are_no_proof(bench: Bench) {

@@ -12,8 +12,8 @@ pub struct Bounds {
     pub wants: &'static [u64],
     /// The number of permits at first.
     pub capacity: u64,
-    /// The capacity that an operator asks for, once.
-    pub new_capacity: Option<u64>,
+    /// The capacities that an operator asks for, one after the other.
+    pub new_capacities: &'static [u64],
     /// The number of lease ids that each caller uses, one after the other.
     pub lease_ids: u8,
     /// The number of requests under one lease id, without the release.
@@ -30,6 +30,12 @@ pub struct Bounds {
     pub steps: &'static [u16],
     /// The leases of heartbeats. The first is also the lease of grants and tickets.
     pub leases: &'static [u16],
+    /// The permits that are held at first, by somebody who is none of the callers.
+    pub held: u64,
+    /// The number of times that strangers come and go, all at once.
+    pub crowds: u8,
+    /// The number of strangers each time.
+    pub strangers: u8,
     /// Whether callers use the queue.
     pub queue: bool,
     /// Whether holders give permits back by heartbeats.
@@ -44,11 +50,15 @@ pub struct Bounds {
     pub drift: bool,
 }
 
+/// Copies that arrive after many ends.
+const LATE: Bounds =
+    Bounds { wants: &[1], requests: 3, copies: 2, in_flight: 3, crowds: 1, capacity: 2, held: 1, ..SMALL };
+
 const SMALL: Bounds = Bounds {
     name: "permits",
     wants: &[1, 1],
     capacity: 1,
-    new_capacity: None,
+    new_capacities: &[],
     lease_ids: 1,
     requests: 2,
     attempts: 1,
@@ -57,6 +67,9 @@ const SMALL: Bounds = Bounds {
     end: 200,
     steps: &[100],
     leases: &[100],
+    held: 0,
+    crowds: 0,
+    strangers: 0,
     queue: false,
     gives_back: false,
     names: 10,
@@ -67,23 +80,33 @@ const SMALL: Bounds = Bounds {
 
 impl Bounds {
     /// Explorations that take seconds, for the tests. Each is large enough for dead holders to be passed.
-    pub fn small() -> [Self; 6] {
+    pub fn small() -> [Self; 13] {
         let drift = Self { drift: true, leases: &[2000], steps: &[1999, 1], end: 4000, ..SMALL };
+        let copies = Self { end: 0, ..LATE };
+        let queue = Self { queue: true, held: 1, ..copies };
         [
             Self { name: "small, permits", in_flight: 2, ..SMALL },
             Self { name: "small, repeats", attempts: 2, copies: 1, end: 100, ..SMALL },
             Self { name: "small, a reader and a writer", wants: &[1, 2], capacity: 2, gives_back: true, ..SMALL },
-            Self { name: "small, a queue", queue: true, end: 100, ..SMALL },
-            Self { name: "small, a new capacity", capacity: 2, new_capacity: Some(1), end: 100, ..SMALL },
+            Self { name: "small, a queue", queue: true, held: 1, end: 100, ..SMALL },
+            Self { name: "small, a new capacity", capacity: 2, new_capacities: &[1], end: 100, ..SMALL },
             Self { name: "small, drift", ..drift },
+            Self { name: "small, turns", queue: true, wants: &[2, 1], capacity: 2, held: 1, ..SMALL },
+            Self { name: "small, copies after 15 ends", strangers: 15, ..copies },
+            Self { name: "small, copies after 16 ends", strangers: 16, ..copies },
+            Self { name: "small, copies after 17 ends", strangers: 17, ..copies },
+            Self { name: "small, copies after 15 tickets", strangers: 15, ..queue },
+            Self { name: "small, copies after 16 tickets", strangers: 16, ..queue },
+            Self { name: "small, copies after 17 tickets", strangers: 17, ..queue },
         ]
     }
 
     /// The explorations of the command.
-    pub fn full() -> [Self; 5] {
+    pub fn full() -> [Self; 7] {
         let writer = Self { wants: &[1, 2], capacity: 2, gives_back: true, in_flight: 2, ..SMALL };
-        let queue = Self { queue: true, ..SMALL };
-        let three = Self { wants: &[1, 1, 1], capacity: 2, new_capacity: Some(1), end: 100, ..SMALL };
+        let queue = Self { queue: true, lease_ids: 2, ..SMALL };
+        let three = Self { wants: &[1, 1, 1], capacity: 2, new_capacities: &[1, 2], end: 100, ..SMALL };
+        let late = Self { wants: &[1, 1], ..LATE };
         let leases: &[u16] = &[100, 200];
         [
             Self { name: "permits, changed leases", requests: 3, in_flight: 2, leases, deaths: true, ..SMALL },
@@ -91,18 +114,37 @@ impl Bounds {
             Self { name: "permits, a reader and a writer", deaths: true, ..writer },
             Self { name: "permits, a queue", ..queue },
             Self { name: "permits, a new capacity", ..three },
+            Self { name: "permits, copies", strangers: 16, ..late },
+            Self { name: "permits, copies of a queue", queue: true, held: 1, strangers: 16, ..late },
         ]
     }
 
     /// Bounds within which the absence of the clause shows.
     pub const fn of_trace(clause: Clause) -> Self {
         let now = Self { end: 0, leases: &[200], ..SMALL };
+        let soon = Self { end: 100, ..now };
         let later = Self { end: 200, ..now };
         match clause {
             Clause::DeadHolderVersion | Clause::Changed => later,
             Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
             Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
-            Clause::AcquireSequence => Self { queue: true, copies: 1, in_flight: 2, ..later },
+            // The permit stays with a holder that nobody knows, and the operator adds one.
+            Clause::AcquireSequence => {
+                Self { queue: true, held: 1, new_capacities: &[2], copies: 1, in_flight: 2, ..soon }
+            }
+            Clause::SpentHolders => Self { strangers: 15, end: 0, ..LATE },
+            Clause::SpentTickets => Self { strangers: 15, end: 0, queue: true, capacity: 1, ..LATE },
+            Clause::Epoch => Self { strangers: 17, end: 0, ..LATE },
+            Clause::FreshEpoch => Self { strangers: 17, end: 0, queue: true, ..LATE },
+            // The operator adds the permit that the copy takes.
+            Clause::AskNumber => {
+                Self { strangers: 17, end: 0, queue: true, capacity: 1, new_capacities: &[2], copies: 1, ..LATE }
+            }
+            Clause::RenewalNumber => Self { strangers: 17, end: 0, queue: true, capacity: 1, ..LATE },
+            Clause::HeartbeatToken => Self { strangers: 17, end: 0, requests: 2, ..LATE },
+            Clause::CapacityVersion => {
+                Self { capacity: 2, new_capacities: &[1, 2], copies: 1, held: 1, in_flight: 2, ..now }
+            }
             Clause::EnqueueSequence => Self { queue: true, attempts: 2, ..later },
             Clause::HeartbeatSequence => Self { requests: 3, attempts: 2, in_flight: 2, leases: &[300, 100], ..later },
             Clause::FirstAnswer => Self { attempts: 2, ..now },
@@ -110,9 +152,10 @@ impl Bounds {
             Clause::TicketNumber => Self { queue: true, ..now },
             Clause::Available => now,
             Clause::Token => Self { wants: &[1, 1, 1], capacity: 3, ..now },
-            Clause::ExpectedCapacity => Self { capacity: 2, new_capacity: Some(1), copies: 1, ..now },
-            Clause::DeadTicketVersion | Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
-                Self { queue: true, ..later }
+            Clause::ExpectedCapacity => Self { capacity: 2, new_capacities: &[1], copies: 1, ..now },
+            Clause::DeadTicketVersion => Self { queue: true, held: 1, ..later },
+            Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
+                Self { queue: true, lease_ids: 2, ..soon }
             }
             Clause::Cap => Self { leases: &[300, 100], ..later },
             Clause::KeepCap => Self { wants: &[2, 1], capacity: 2, gives_back: true, ..now },

@@ -1,9 +1,11 @@
 //! A caller of a semaphore, and the rules that it follows (docs/client.md: K2 to K5).
 
+use leasehold_protocol::semaphore::Epoch;
+
 use super::Protocol;
 use super::bounds::Bounds;
 use super::clause::Clause;
-use super::world::{Answer, View, member};
+use super::world::{Answer, View, member, signed};
 use crate::caller::is_stale;
 
 /// A dead entry, as a request names it: its public id, version and permits.
@@ -16,6 +18,8 @@ pub enum Request {
     Acquire {
         /// The dead entries: public id, version and permits.
         dead: Vec<Name>,
+        /// The proof that the request is no copy of one that has ended.
+        proof: Proof,
     },
     /// Renews the lease.
     Heartbeat {
@@ -23,14 +27,39 @@ pub enum Request {
         lease: u16,
         /// The permits that are held, and those that the holder keeps.
         keep: Option<(u64, u64)>,
+        /// The holder's token.
+        token: u64,
     },
     /// Takes a place in the queue, or renews it.
     Enqueue {
         /// The dead entries: public id, version and permits.
         dead: Vec<Name>,
+        /// The proof that the request is no copy of one that has ended.
+        proof: Proof,
     },
     /// Ends the acquisition, or withdraws the ticket.
     Release,
+}
+
+/// The proof that a claim is new, or the caller's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Proof {
+    /// Nothing: the caller has seen no view, or its claim may be a holder's already.
+    Nothing,
+    /// The age of the row that the caller saw last, before its lease id had a claim.
+    Epoch(Epoch),
+    /// The number of the caller's ticket.
+    Ticket(u64),
+}
+
+impl Proof {
+    pub(super) fn epoch(self) -> Option<Epoch> {
+        if let Self::Epoch(epoch) = self { Some(epoch) } else { None }
+    }
+
+    pub(super) fn number(self) -> Option<u64> {
+        if let Self::Ticket(number) = self { Some(number) } else { None }
+    }
 }
 
 impl Request {
@@ -72,6 +101,7 @@ pub(super) struct Seen {
 pub(super) struct Hold {
     pub(super) permits: u64,
     pub(super) until: u16,
+    pub(super) token: u64,
 }
 
 /// A caller's ticket.
@@ -99,6 +129,15 @@ pub(super) struct Caller {
     /// Whether the last view shows the caller's ticket.
     sees_its_ticket: bool,
     seen: Vec<Seen>,
+    /// The free permits of the last view.
+    available: i64,
+    /// The age of the row, as the lease id's requests name it.
+    epoch: Option<Epoch>,
+    /// The age of the row in the last answer.
+    last_epoch: Option<Epoch>,
+    /// Known to the model alone: the number of refusals since the last crowd for which there was no other reason than
+    /// age.
+    pub(super) aged: u8,
 }
 
 impl Caller {
@@ -114,11 +153,17 @@ impl Caller {
     }
 
     /// Takes note of the entries of others. Entries that are gone are forgotten, and so is a ticket of one's own.
-    pub(super) fn see(&mut self, index: usize, view: &View, now: u16) {
+    pub(super) fn see(&mut self, index: usize, bounds: &Bounds, view: &View, now: u16) {
         let me = member(index, self.lease_id);
-        self.sees_its_ticket = view.iter().any(|entry| entry.name.0 == me.ticket_id);
+        self.available = view.available;
+        // Without a crowd, no row forgets an end.
+        self.last_epoch = (bounds.crowds > 0).then_some(view.epoch);
+        if self.number == 0 {
+            self.epoch = self.last_epoch;
+        }
+        self.sees_its_ticket = view.entries.iter().any(|entry| entry.name.0 == me.ticket_id);
         let known = std::mem::take(&mut self.seen);
-        let others = view.iter().filter(|entry| entry.name.0 != me.ticket_id && entry.name.0 != me.holder_id);
+        let others = view.entries.iter().filter(|entry| entry.name.0 != me.ticket_id && entry.name.0 != me.holder_id);
         self.seen = others
             .map(|entry| {
                 let is_same = |seen: &&Seen| seen.name.0 == entry.name.0 && seen.name.1 == entry.name.1;
@@ -136,11 +181,17 @@ impl Caller {
         self.sees_its_ticket = false;
     }
 
+    /// Takes note of the age of the row in a refusal.
+    pub(super) fn refused_at(&mut self, epoch: Epoch) {
+        self.epoch = Some(epoch);
+    }
+
     /// Goes on under a fresh lease id, and keeps the observations of others.
     pub(super) fn start_over(&mut self, bounds: &Bounds) {
         let lease_id = self.lease_id + 1;
         let seen = if lease_id < bounds.lease_ids { std::mem::take(&mut self.seen) } else { Vec::new() };
-        *self = Self { lease_id, seen, ..Self::default() };
+        let last_epoch = self.last_epoch.filter(|_| lease_id < bounds.lease_ids);
+        *self = Self { lease_id, seen, epoch: last_epoch, last_epoch, ..Self::default() };
     }
 
     /// The requests that the caller may send now.
@@ -153,35 +204,47 @@ impl Caller {
         let may_ask = self.number < bounds.requests;
         if let Some(hold) = &self.hold {
             if may_ask {
-                requests.extend(bounds.leases.iter().map(|&lease| Request::Heartbeat { lease, keep: None }));
+                let token = hold.token;
+                requests.extend(bounds.leases.iter().map(|&lease| Request::Heartbeat { lease, keep: None, token }));
                 let keep = (bounds.gives_back && hold.permits > 1).then_some((hold.permits, 1));
-                requests.extend(keep.map(|keep| Request::Heartbeat { lease: bounds.leases[0], keep: Some(keep) }));
+                requests.extend(keep.map(|keep| Request::Heartbeat {
+                    lease: bounds.leases[0],
+                    keep: Some(keep),
+                    token,
+                }));
             }
             requests.push(Request::Release);
             return requests;
         }
-        if may_ask && (self.must_ask || self.is_first(protocol, now)) {
+        let proof = match &self.place {
+            Some(place) => Proof::Ticket(place.number),
+            None => self.epoch.map_or(Proof::Nothing, Proof::Epoch),
+        };
+        if may_ask && (self.must_ask || self.is_in_turn(index, protocol, now)) {
             let mut names = vec![Vec::new(), self.dead(protocol, now)];
             names.dedup();
-            requests.extend(names.into_iter().map(|dead| Request::Acquire { dead }));
+            requests.extend(names.into_iter().map(|dead| Request::Acquire { dead, proof }));
         }
         if may_ask && bounds.queue && !self.must_ask && bounds.wants[index] <= bounds.capacity {
             let mut names = vec![Vec::new(), self.dead(protocol, now)];
             names.dedup();
-            requests.extend(names.into_iter().map(|dead| Request::Enqueue { dead }));
+            requests.extend(names.into_iter().map(|dead| Request::Enqueue { dead, proof }));
         }
         requests.extend(self.place.as_ref().map(|_| Request::Release));
         requests
     }
 
-    /// Whether all tickets ahead are gone or dead. A caller without a ticket names them, and the service judges.
-    fn is_first(&self, protocol: &Protocol, now: u16) -> bool {
+    /// Whether the free permits, with those of the dead, cover the living ahead and the caller. A caller without a
+    /// ticket names the tickets ahead, and the service judges.
+    fn is_in_turn(&self, index: usize, protocol: &Protocol, now: u16) -> bool {
         let Some(place) = &self.place else { return true };
         let lacks = |clause| protocol.without == Some(clause);
-        let is_passed =
-            |seen: &Seen| seen.number.is_none_or(|number| number > place.number) || seen.is_dead(protocol, now);
-        (self.sees_its_ticket || lacks(Clause::ViewAfterTicket))
-            && (self.seen.iter().all(is_passed) || lacks(Clause::InTurn))
+        let (dead, alive): (Vec<&Seen>, Vec<&Seen>) = self.seen.iter().partition(|seen| seen.is_dead(protocol, now));
+        let is_ahead = |seen: &&&Seen| seen.number.is_some_and(|number| number < place.number);
+        let ahead: u64 = alive.iter().filter(is_ahead).map(|seen| seen.name.2).sum();
+        let back: u64 = dead.iter().filter(|seen| seen.number.is_none()).map(|seen| seen.name.2).sum();
+        let is_covered = self.available + signed(back) >= signed(ahead + protocol.bounds.wants[index]);
+        (self.sees_its_ticket || lacks(Clause::ViewAfterTicket)) && (ahead == 0 || is_covered || lacks(Clause::InTurn))
     }
 
     /// The dead that a request names: holders, and before them the tickets where the caller has none of its own.

@@ -2,7 +2,7 @@
 
 use leasehold_protocol::semaphore::lifecycle;
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, Enqueue, Found, Grant, Heartbeat, Refusal, Release, Semaphore, SetCapacity, Step,
+    Acquire, Enqueue, Entry, Found, Grant, Heartbeat, Refusal, Release, Semaphore, SetCapacity, Step,
 };
 use leasehold_protocol::{Policy, ReleaseOutcome, Stamp};
 
@@ -19,6 +19,20 @@ pub enum Clause {
     ReleasedMemory,
     /// The row remembers the lease ids whose holders were evicted.
     EvictedMemory,
+    /// The row remembers the holders that ended, by their tokens.
+    SpentHolders,
+    /// The row remembers the tickets that ended, by their numbers.
+    SpentTickets,
+    /// A new claim is refused where the row may have forgotten its end.
+    Epoch,
+    /// The caller's half: the next request names the age of the row that the refusal showed.
+    FreshEpoch,
+    /// A waiter's request for its permits is carried out only where its ticket is in the queue.
+    AskNumber,
+    /// A renewal of a ticket is carried out only where the ticket is in the queue.
+    RenewalNumber,
+    /// A heartbeat is carried out only where the holder has the token of the caller's grant.
+    HeartbeatToken,
     /// An acquire by the caller's own ticket is carried out only where its number is higher.
     AcquireSequence,
     /// A renewal of a ticket is carried out only where its number is higher.
@@ -39,6 +53,8 @@ pub enum Clause {
     Token,
     /// A change of the capacity names the one that the operator saw.
     ExpectedCapacity,
+    /// A change of the capacity names the version of the capacity that the operator saw, and its own id.
+    CapacityVersion,
     /// A write that frees permits changes what watchers compare.
     Changed,
     /// The caller's half: a caller with a ticket asks only when all tickets ahead are gone or dead.
@@ -61,11 +77,18 @@ pub enum Clause {
 
 impl Clause {
     /// All clauses.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 31] = [
         Self::DeadHolderVersion,
         Self::DeadTicketVersion,
         Self::ReleasedMemory,
         Self::EvictedMemory,
+        Self::SpentHolders,
+        Self::SpentTickets,
+        Self::Epoch,
+        Self::FreshEpoch,
+        Self::AskNumber,
+        Self::RenewalNumber,
+        Self::HeartbeatToken,
         Self::AcquireSequence,
         Self::EnqueueSequence,
         Self::HeartbeatSequence,
@@ -76,6 +99,7 @@ impl Clause {
         Self::Available,
         Self::Token,
         Self::ExpectedCapacity,
+        Self::CapacityVersion,
         Self::Changed,
         Self::InTurn,
         Self::ViewAfterTicket,
@@ -117,7 +141,18 @@ impl LifeCycle<'_> {
     fn seen(&self, row: Option<&Semaphore>) -> Option<Semaphore> {
         let mut row = row?.clone();
         let forgets = |taken_over| self.lacks(if taken_over { Clause::EvictedMemory } else { Clause::ReleasedMemory });
+        let forgotten = |id: &String| row.ended.values().any(|ended| ended.id == *id && forgets(ended.taken_over));
+        let spent: Vec<_> = row.spent_holders.values().chain(row.spent_tickets.values()).collect();
+        let spent: Vec<_> = spent.into_iter().map(|spent| spent.id.clone()).filter(forgotten).collect();
+        row.spent_holders.retain(|_, it| !spent.contains(&it.id));
+        row.spent_tickets.retain(|_, it| !spent.contains(&it.id));
         row.ended.retain(|_, ended| !forgets(ended.taken_over));
+        if self.lacks(Clause::SpentHolders) {
+            row.spent_holders.clear();
+        }
+        if self.lacks(Clause::SpentTickets) {
+            row.spent_tickets.clear();
+        }
         Some(row)
     }
 
@@ -132,6 +167,12 @@ impl LifeCycle<'_> {
         let mut seen = self.seen(row);
         if self.lacks(Clause::AcquireSequence) {
             request.sequence = None;
+        }
+        if self.lacks(Clause::Epoch) {
+            request.epoch = None;
+        }
+        if self.lacks(Clause::AskNumber) {
+            request.number = None;
         }
         let mut hidden = std::collections::BTreeMap::new();
         if let Some(seen) = &mut seen {
@@ -169,6 +210,9 @@ impl LifeCycle<'_> {
         if self.lacks(Clause::HeartbeatSequence) {
             request.sequence = None;
         }
+        if self.lacks(Clause::HeartbeatToken) {
+            request.fencing_token = None;
+        }
         effect(lifecycle::heartbeat(&found(self.seen(row)), &request, stamp, &[], self.policy))
     }
 
@@ -182,15 +226,22 @@ impl LifeCycle<'_> {
         request: &Enqueue,
         me: &LeaseIdOf,
         stamp: &Stamp,
-    ) -> Effect<Ahead> {
+    ) -> Effect<Entry> {
         let mut request = request.clone();
         if self.lacks(Clause::EnqueueSequence) {
             request.sequence = None;
         }
+        if self.lacks(Clause::Epoch) {
+            request.epoch = None;
+        }
+        if self.lacks(Clause::RenewalNumber) {
+            request.number = None;
+        }
         let step = lifecycle::enqueue(&found(self.seen(row)), &request, stamp, &[], self.policy);
+        let step = step.expect("tokens are small");
         let (mut next, is_written, mut answer) = effect(step);
         let had_ticket = row.is_some_and(|row| row.queue.contains_key(&me.ticket_id));
-        if let (true, true, Some(next), Ok(place)) =
+        if let (true, true, Some(next), Ok(Entry::Queued(place))) =
             (self.lacks(Clause::TicketNumber), had_ticket, &mut next, &mut answer)
             && is_written
         {
@@ -202,13 +253,16 @@ impl LifeCycle<'_> {
     }
 
     pub(super) fn set_capacity(&self, row: Option<&Semaphore>, request: &SetCapacity, stamp: &Stamp) -> Effect<i64> {
-        let mut seen = self.seen(row);
+        let (mut seen, mut request) = (self.seen(row), request.clone());
         let expected = request.expected.get();
+        if self.lacks(Clause::ExpectedCapacity) || self.lacks(Clause::CapacityVersion) {
+            (request.expected_version, request.request_id) = (None, None);
+        }
         if let (true, Some(seen)) = (self.lacks(Clause::ExpectedCapacity), &mut seen) {
             // The expression counts with the capacity that the operator names.
             seen.capacity = expected;
         }
-        effect(lifecycle::set_capacity(&found(seen), request, stamp, self.policy))
+        effect(lifecycle::set_capacity(&found(seen), &request, stamp, self.policy))
     }
 
     /// Whether the write leaves what watchers compare as it was.

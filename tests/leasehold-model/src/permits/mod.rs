@@ -17,7 +17,7 @@ mod world;
 use stateright::{CheckerBuilder, Model, Property};
 
 pub use self::bounds::Bounds;
-pub use self::caller::Request;
+pub use self::caller::{Proof, Request};
 pub use self::clause::Clause;
 use self::world::Event;
 pub use self::world::{Action, Promise, World};
@@ -27,6 +27,7 @@ const TAKEN_OVER: &str = "a dead holder is taken over";
 const PASSED: &str = "a dead ticket is passed";
 const REMOVED: &str = "a waiter removes a dead holder";
 const GIVEN_BACK: &str = "permits are given back";
+const REFUSED: &str = "a copy of a request is refused for its age or its end";
 const REPEATED: &str = "a request is repeated";
 
 /// The protocol of semaphores within bounds, with one clause dropped or none.
@@ -47,9 +48,16 @@ impl Protocol {
     /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
     /// anything.
     pub fn must_see(&self) -> Vec<&'static str> {
-        let Bounds { attempts, queue, gives_back, .. } = self.bounds;
-        let events =
-            [(TAKEN_OVER, true), (PASSED, queue), (REMOVED, queue), (GIVEN_BACK, gives_back), (REPEATED, attempts > 1)];
+        let Bounds { attempts, queue, gives_back, end, crowds, .. } = self.bounds;
+        let dies = end > 0;
+        let events = [
+            (TAKEN_OVER, dies),
+            (PASSED, dies && queue),
+            (REMOVED, dies && queue),
+            (GIVEN_BACK, gives_back),
+            (REPEATED, attempts > 1),
+            (REFUSED, crowds > 0),
+        ];
         events.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 }
@@ -77,7 +85,8 @@ impl Model for Protocol {
             }),
             Property::always("permits add up", |_, world: &World| world.keeps(Promise::PermitsAddUp)),
             Property::always("tokens rise", |_, world: &World| world.keeps(Promise::TokensRise)),
-            Property::always("a lease id is granted once", |_, world: &World| world.keeps(Promise::GrantedOnce)),
+            Property::always("a claim that ended stays ended", |_, world: &World| world.keeps(Promise::EndsStay)),
+            Property::always("a capacity stays as it was set", |_, world: &World| world.keeps(Promise::CapacityStays)),
             Property::always("who comes first goes first", |_, world: &World| world.keeps(Promise::FirstComeFirst)),
             Property::always("lost answers resolve", |_, world: &World| world.keeps(Promise::AnswersResolve)),
             Property::always("who heartbeats keeps the permits", |_, world: &World| world.keeps(Promise::HoldersKeep)),
@@ -87,6 +96,7 @@ impl Model for Protocol {
             Property::sometimes(PASSED, |_, world: &World| world.has_seen(Event::TicketPassed)),
             Property::sometimes(REMOVED, |_, world: &World| world.has_seen(Event::RemovedByTicket)),
             Property::sometimes(GIVEN_BACK, |_, world: &World| world.has_seen(Event::GivenBack)),
+            Property::sometimes(REFUSED, |_, world: &World| world.has_seen(Event::CopyRefused)),
             Property::sometimes(REPEATED, |_, world: &World| world.has_seen(Event::Repeated)),
         ]
     }
@@ -122,8 +132,15 @@ mod tests {
     clauses! {
         dead_holders_need_their_version: DeadHolderVersion breaks "who heartbeats keeps the permits",
         dead_tickets_need_their_version: DeadTicketVersion breaks "who comes first goes first",
-        released_lease_ids_need_a_memory: ReleasedMemory breaks "a lease id is granted once",
-        evicted_lease_ids_need_a_memory: EvictedMemory breaks "a lease id is granted once",
+        released_lease_ids_need_a_memory: ReleasedMemory breaks "a claim that ended stays ended",
+        evicted_lease_ids_need_a_memory: EvictedMemory breaks "a claim that ended stays ended",
+        holders_that_ended_need_a_ring: SpentHolders breaks "a claim that ended stays ended",
+        tickets_that_ended_need_a_ring: SpentTickets breaks "a claim that ended stays ended",
+        new_claims_need_an_epoch: Epoch breaks "a claim that ended stays ended",
+        refused_callers_need_a_fresh_epoch: FreshEpoch breaks "everyone can go on",
+        asks_of_waiters_need_their_ticket: AskNumber breaks "a claim that ended stays ended",
+        renewals_of_tickets_need_their_ticket: RenewalNumber breaks "a claim that ended stays ended",
+        heartbeats_of_holders_need_their_token: HeartbeatToken breaks "a claim that ended stays ended",
         acquires_with_a_ticket_need_a_sequence: AcquireSequence breaks "who comes first goes first",
         enqueues_need_a_sequence: EnqueueSequence breaks "lost answers resolve",
         heartbeats_of_holders_need_a_sequence: HeartbeatSequence breaks "who heartbeats keeps the permits",
@@ -134,6 +151,7 @@ mod tests {
         grants_need_free_permits: Available breaks "permits stay within the capacity",
         grants_need_a_token: Token breaks "tokens rise",
         capacities_need_the_expected_one: ExpectedCapacity breaks "permits add up",
+        capacities_need_a_version: CapacityVersion breaks "a capacity stays as it was set",
         watchers_need_a_change: Changed breaks "watchers wake",
         waiters_need_their_turn: InTurn breaks "who comes first goes first",
         waiters_need_a_view_of_their_ticket: ViewAfterTicket breaks "who comes first goes first",

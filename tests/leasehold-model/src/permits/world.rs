@@ -5,14 +5,14 @@ use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
 use leasehold_protocol::semaphore::{
-    Acquire, Ahead, AllDead, Dead, Enqueue, Found, Grant, Heartbeat, Holder, Member, Permits, PublicId, Refusal,
+    Acquire, AllDead, Dead, Enqueue, Entry, Epoch, Found, Grant, Heartbeat, Holder, Member, Permits, PublicId, Refusal,
     Release, Semaphore, SetCapacity, Shrink, Ticket, lifecycle,
 };
 use leasehold_protocol::{LeaseDuration, LeaseId, LockKey, OwnerName, Policy, Rvn, Sequence, Stamp};
 
 use super::Protocol;
 use super::bounds::Bounds;
-use super::caller::{Caller, Hold, Name, Pending, Place, Request};
+use super::caller::{Caller, Hold, Name, Pending, Place, Proof, Request};
 use super::clause::{Clause, LifeCycle};
 use crate::bounds::moment_after;
 use crate::world::Reply;
@@ -26,9 +26,13 @@ pub enum Promise {
     PermitsAddUp,
     /// Each grant has a higher token than all before.
     TokensRise,
-    /// A lease id is granted permits once.
-    GrantedOnce,
-    /// A younger caller does not pass a ticket that its caller renews in time, and the ticket stays.
+    /// A claim whose end is in the row's history comes back by no copy of its requests. A copy that names no epoch may
+    /// come back after more ends than the row remembers, and is not renewed.
+    EndsStay,
+    /// A copy of a change of the capacity undoes no later change.
+    CapacityStays,
+    /// A younger caller takes no permits that an older ticket needs, whose caller renews it in time, and the ticket
+    /// stays.
     FirstComeFirst,
     /// A repeat of a request that was carried out gets the answer that was lost.
     AnswersResolve,
@@ -48,6 +52,7 @@ pub(super) enum Event {
     RemovedByTicket,
     GivenBack,
     Repeated,
+    CopyRefused,
 }
 
 /// One step of the model.
@@ -96,6 +101,8 @@ pub enum Action {
     },
     /// An operator asks for another capacity.
     ChangeCapacity,
+    /// Strangers take what is free, or queue, and go again.
+    Crowd,
 }
 
 /// The row. The hash leaves out what no rule of a semaphore reads.
@@ -105,13 +112,17 @@ struct Stored(Semaphore);
 impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let row = &self.0;
-        (row.capacity, row.available, row.next_ticket, row.fencing_token, &row.queue).hash(state);
+        (row.capacity, row.available, row.next_ticket, row.fencing_token).hash(state);
+        for (id, Ticket { claim, number, .. }) in &row.queue {
+            (id, claim, number).hash(state);
+        }
         for (id, Holder { claim, fencing_token, outcome, .. }) in &row.holders {
             (id, claim, fencing_token, outcome).hash(state);
         }
         for ended in row.ended.values() {
             (&ended.id, ended.taken_over).hash(state);
         }
+        (&row.spent_holders, &row.spent_tickets, &row.capacity_version, &row.capacity_request_id).hash(state);
     }
 }
 
@@ -134,7 +145,12 @@ enum Sender {
         decided: u16,
         request: Request,
     },
-    Operator,
+    Operator {
+        /// The index of the change.
+        change: usize,
+        expected: u64,
+        version: String,
+    },
 }
 
 /// The state of the model.
@@ -145,11 +161,14 @@ pub struct World {
     callers: Vec<Caller>,
     network: Vec<Attempt>,
     copies: u8,
-    capacity_is_asked: bool,
+    capacities_asked: usize,
+    /// The number of the last change of the capacity that was carried out.
+    capacities_set: usize,
+    crowds: u8,
+    /// The claims that have ended.
+    ended: BTreeSet<(usize, u8)>,
     highest_token: u64,
     highest_capacity: u64,
-    /// The lease ids that were granted permits.
-    granted: BTreeSet<(usize, u8)>,
     /// An event of the last step.
     event: Option<Event>,
     broken: Option<Promise>,
@@ -163,20 +182,31 @@ pub(super) struct Shown {
     pub(super) number: Option<u64>,
 }
 
-pub(super) type View = Vec<Shown>;
+/// The row, as an answer shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct View {
+    pub(super) entries: Vec<Shown>,
+    pub(super) available: i64,
+    pub(super) epoch: Epoch,
+}
+
+pub(super) fn signed(permits: u64) -> i64 {
+    i64::try_from(permits).expect("few")
+}
 
 fn view(row: &Semaphore) -> View {
     let short = |ms: u64| u16::try_from(ms).expect("short");
     let holders = row.holders.iter().map(|(id, Holder { claim, .. })| (id, claim, None));
-    let tickets = row.queue.iter().map(|(id, Ticket { claim, number })| (id, claim, Some(*number)));
-    holders
+    let tickets = row.queue.iter().map(|(id, Ticket { claim, number, .. })| (id, claim, Some(*number)));
+    let entries = holders
         .chain(tickets)
         .map(|(id, claim, number)| Shown {
             name: (id.clone(), claim.version.clone(), claim.permits),
             lease: short(claim.lease_ms),
             number,
         })
-        .collect()
+        .collect();
+    View { entries, available: row.available, epoch: row.epoch() }
 }
 
 fn valid<T>(value: Result<T, leasehold_protocol::Error>) -> T {
@@ -238,22 +268,52 @@ fn all_dead(names: &[Name], me: &LeaseIdOf) -> AllDead {
         id: valid(PublicId::new("observed", id)),
         version: valid(Rvn::new("version", version.clone())),
         permits: *permits,
+        number: None,
     });
     valid(AllDead::new(dead.collect(), &Member::new(&key(), &me.id)))
 }
 
+/// A request for all permits by somebody whom no caller knows.
+fn of_nobody(count: u8, capacity: u64, names: &[Name]) -> Acquire {
+    let me = member(NEW, count);
+    Acquire {
+        key: key(),
+        owner_name: valid(OwnerName::new(NAMES[NEW])),
+        lease_id: me.id.clone(),
+        sequence: None,
+        lease_duration: valid(LeaseDuration::from_millis(100)),
+        permits: permits(capacity),
+        capacity: permits(capacity),
+        dead: all_dead(names, me),
+        checked_by_clock: false,
+        by_clock: false,
+        epoch: None,
+        number: None,
+        data: None,
+        principal: None,
+    }
+}
+
 impl World {
     pub(super) fn new(bounds: &Bounds) -> Self {
+        let held = (bounds.held > 0).then(|| {
+            let stamp = Stamp { rvn: "held".into(), now_us: microseconds(0) };
+            let request = Acquire { capacity: permits(bounds.capacity), ..of_nobody(0, bounds.held, &[]) };
+            let step = lifecycle::acquire(&Found::Free(None), &request, &stamp, &Policy::default());
+            step.expect("tokens are small").row.expect("it was made")
+        });
         Self {
             now: 0,
-            row: None,
+            highest_token: held.as_ref().map_or(0, |row| row.fencing_token),
+            row: held.map(Stored),
             callers: vec![Caller::default(); bounds.wants.len()],
             network: Vec::new(),
             copies: 0,
-            capacity_is_asked: false,
-            highest_token: 0,
+            capacities_asked: 0,
+            capacities_set: 0,
+            crowds: 0,
+            ended: BTreeSet::new(),
             highest_capacity: bounds.capacity,
-            granted: BTreeSet::new(),
             event: None,
             broken: None,
         }
@@ -296,8 +356,12 @@ impl World {
                 }
             }
         }
-        if bounds.new_capacity.is_some() && !self.capacity_is_asked && self.row.is_some() {
-            actions.push(Action::ChangeCapacity);
+        if self.row.is_some() {
+            let is_settled = self.capacities_set == self.capacities_asked;
+            actions.extend(
+                (is_settled && self.capacities_asked < bounds.new_capacities.len()).then_some(Action::ChangeCapacity),
+            );
+            actions.extend((self.crowds < bounds.crowds).then_some(Action::Crowd));
         }
     }
 
@@ -340,13 +404,17 @@ impl World {
             }
             Action::Look { caller } => {
                 let (now, view) = (next.now, view(next.row()?));
-                next.callers[*caller].see(*caller, &view, now);
+                next.callers[*caller].see(*caller, &protocol.bounds, &view, now);
             }
             Action::Die { caller } => next.callers[*caller].start_over(&protocol.bounds),
             Action::ChangeCapacity => {
-                next.capacity_is_asked = true;
-                next.network.push(Attempt { sender: Sender::Operator, stamp: next.now });
+                let row = next.row()?;
+                let (expected, version) = (row.capacity, row.capacity_version().to_owned());
+                let sender = Sender::Operator { change: next.capacities_asked, expected, version };
+                next.network.push(Attempt { sender, stamp: next.now });
+                next.capacities_asked += 1;
             }
+            Action::Crowd => next.crowd(&protocol.bounds),
         }
         next.network.sort();
         next.check_beliefs();
@@ -372,7 +440,7 @@ impl World {
         let caller = &mut self.callers[index];
         caller.number += 1;
         match (request, &mut caller.hold) {
-            (Request::Heartbeat { lease, keep }, Some(hold)) => {
+            (Request::Heartbeat { lease, keep, .. }, Some(hold)) => {
                 if !lacks(Clause::Cap) {
                     hold.until = hold.until.min(now + lease);
                 }
@@ -414,16 +482,27 @@ impl World {
         let policy = Policy { retention_seconds: 0, clock_skew_ms: 0 };
         let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
         match &attempt.sender {
-            Sender::Operator => {
+            Sender::Operator { change, expected, version } => {
                 // No caller waits for this answer.
                 if reply != Reply::Lost {
                     return None;
                 }
-                let capacity = permits(protocol.bounds.new_capacity?);
-                let request = SetCapacity { key: key(), capacity, expected: permits(protocol.bounds.capacity) };
-                let stamp = Stamp { rvn: "operator".into(), now_us: microseconds(attempt.stamp) };
+                let change = *change;
+                let capacity = permits(protocol.bounds.new_capacities[change]);
+                let request = SetCapacity {
+                    key: key(),
+                    capacity,
+                    expected: permits(*expected),
+                    expected_version: Some(valid(Rvn::new("version", version.clone()))),
+                    request_id: Some(format!("change-{change}")),
+                };
+                let stamp = Stamp { rvn: format!("operator-{change}"), now_us: microseconds(attempt.stamp) };
                 let (row, is_written, _) = life_cycle.set_capacity(self.row(), &request, &stamp);
                 if is_written {
+                    if change + 1 < self.capacities_set {
+                        self.breaks_promise(Promise::CapacityStays);
+                    }
+                    self.capacities_set = self.capacities_set.max(change + 1);
                     self.write(&life_cycle, row?, None);
                 }
             }
@@ -462,7 +541,7 @@ impl World {
         let (wanted, capacity) = (permits(bounds.wants[asked.caller]), permits(bounds.capacity));
         let correct = |dead: &[Name]| all_dead(&self.corrected(protocol, dead), me);
         let (row, is_written, answer) = match asked.request {
-            Request::Acquire { dead } => {
+            Request::Acquire { dead, proof } => {
                 let request = Acquire {
                     key: key(),
                     owner_name,
@@ -473,17 +552,17 @@ impl World {
                     capacity,
                     dead: correct(dead),
                     checked_by_clock: false,
+                    by_clock: false,
+                    epoch: proof.epoch(),
+                    number: proof.number(),
                     data: None,
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.acquire(self.row(), &request, me, stamp);
-                let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::Granted {
-                    token: grant.holder.fencing_token,
-                    permits: grant.holder.claim.permits,
-                });
+                let answer = Answer::of(answer, row.as_ref(), |grant: Grant| Answer::granted(&grant));
                 (row, is_written, answer)
             }
-            Request::Heartbeat { keep, .. } => {
+            Request::Heartbeat { keep, token, .. } => {
                 let request = Heartbeat {
                     key: key(),
                     lease_id,
@@ -491,15 +570,19 @@ impl World {
                     lease_duration: Some(lease_duration),
                     data: None,
                     expected: None,
+                    fencing_token: Some(*token),
                     shrink: keep.map(|(held, kept)| valid(Shrink::new(permits(held), permits(kept)))),
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.heartbeat(self.row(), &request, stamp);
-                let renewed = |grant: Grant| Answer::Renewed { permits: grant.holder.claim.permits };
+                let renewed = |grant: Grant| Answer::Renewed {
+                    token: grant.holder.fencing_token,
+                    permits: grant.holder.claim.permits,
+                };
                 let answer = Answer::of(answer, row.as_ref(), renewed);
                 (row, is_written, answer)
             }
-            Request::Enqueue { dead } => {
+            Request::Enqueue { dead, proof } => {
                 let request = Enqueue {
                     key: key(),
                     owner_name,
@@ -510,21 +593,29 @@ impl World {
                     capacity,
                     dead: correct(dead),
                     checked_by_clock: false,
+                    epoch: proof.epoch(),
+                    number: proof.number(),
+                    grant_lease: lease_duration,
+                    data: None,
                     principal: None,
                 };
                 let (row, is_written, answer) = life_cycle.enqueue(self.row(), &request, me, stamp);
-                let queued = |place: Ahead| Answer::Queued { number: place.ticket.number };
-                let answer = Answer::of(answer, row.as_ref(), queued);
+                let entered = |entry: Entry| match entry {
+                    Entry::Queued(place) => Answer::Queued { number: place.ticket.number },
+                    Entry::Granted(grant) => Answer::granted(&grant),
+                };
+                let answer = Answer::of(answer, row.as_ref(), entered);
                 (row, is_written, answer)
             }
             Request::Release => {
-                let request = Release { key: key(), lease_id, expected: None, principal: None };
+                let request = Release { key: key(), lease_id, expected: None, number: None, principal: None };
                 let (row, is_written, answer) = life_cycle.release(self.row(), &request, stamp);
                 let answer = Answer::of(answer, row.as_ref(), |_| Answer::Ended);
                 (row, is_written, answer)
             }
         };
         self.check_repeat(asked, is_written, &answer);
+        self.check_age(asked, &answer);
         if let Some(row) = row.filter(|_| is_written) {
             self.write(life_cycle, row, Some(asked));
         }
@@ -554,7 +645,6 @@ impl World {
     /// Replaces the row, and checks the promises that its contents tell of. An operator asks for nothing.
     fn write(&mut self, life_cycle: &LifeCycle<'_>, next: Semaphore, asked: Option<&Asked<'_>>) {
         let held: u64 = next.holders.values().map(|holder| holder.claim.permits).sum();
-        let signed = |permits: u64| i64::try_from(permits).expect("few");
         if next.available != signed(next.capacity) - signed(held) {
             self.breaks_promise(Promise::PermitsAddUp);
         }
@@ -566,6 +656,7 @@ impl World {
                 self.breaks_promise(Promise::WatchersWake);
             }
             self.check_removals(&before.0, &next, asked);
+            self.check_ends(&before.0, &next, asked);
             if let Some(asked) = asked {
                 self.check_grant(Some(&before.0), &next, asked);
             }
@@ -588,8 +679,8 @@ impl World {
                 Some(Request::Enqueue { .. }) => Event::RemovedByTicket,
                 _ => Event::TakenOver,
             });
-            let caller = &self.callers[caller];
-            if caller.lease_id == count && caller.believes_in(self.now) > 0 {
+            let relies = |caller: &Caller| caller.lease_id == count && caller.believes_in(self.now) > 0;
+            if self.callers.get(caller).is_some_and(relies) {
                 self.breaks_promise(Promise::HoldersKeep);
             }
         }
@@ -623,23 +714,109 @@ impl World {
         if next.available < 0 {
             self.breaks_promise(Promise::WithinCapacity);
         }
-        if !self.granted.insert((asked.caller, asked.lease_id)) {
-            self.breaks_promise(Promise::GrantedOnce);
-        }
         let Some(before) = before else { return };
         let mine = before.queue.get(&me.ticket_id).map_or(u64::MAX, |ticket| ticket.number);
         let passed = next.queue.iter().filter(|(_, ticket)| ticket.number < mine);
         let passed: Vec<_> = passed.filter(|(_, ticket)| ticket.claim.permits <= next.capacity).collect();
-        for (id, _) in &passed {
+        let keeps_its_place = |id: &str| {
             let (caller, count) = owner_of(id);
             let caller = &self.callers[caller];
-            if caller.lease_id == count && caller.kept_its_place_since(asked.decided, self.now) {
-                self.breaks_promise(Promise::FirstComeFirst);
-            }
+            caller.lease_id == count && caller.kept_its_place_since(asked.decided, self.now)
+        };
+        let kept = passed.iter().filter(|(id, _)| keeps_its_place(id));
+        let wanted: u64 = kept.map(|(_, ticket)| ticket.claim.permits).sum();
+        if wanted > 0 && next.available < signed(wanted) {
+            self.breaks_promise(Promise::FirstComeFirst);
         }
         if !passed.is_empty() {
             self.event = Some(Event::TicketPassed);
         }
+    }
+
+    /// Whether a copy of this request may come back: its caller knew no epoch, and more has ended since than the row
+    /// remembers.
+    fn may_return(&self, asked: &Asked<'_>) -> bool {
+        let proof = match asked.request {
+            Request::Acquire { proof, .. } | Request::Enqueue { proof, .. } => *proof,
+            Request::Heartbeat { .. } | Request::Release => return false,
+        };
+        proof == Proof::Nothing && self.crowds > 0
+    }
+
+    /// Notes the claims that end, and checks that none begins again, or is renewed where it did.
+    fn check_ends(&mut self, before: &Semaphore, next: &Semaphore, asked: Option<&Asked<'_>>) {
+        if let Some(asked) = asked.filter(|asked| self.ended.contains(&(asked.caller, asked.lease_id))) {
+            let me = member(asked.caller, asked.lease_id);
+            let version = |row: &Semaphore| {
+                let holder = row.holders.get(&me.holder_id).map(|holder| holder.claim.version.clone());
+                holder.or_else(|| row.queue.get(&me.ticket_id).map(|ticket| ticket.claim.version.clone()))
+            };
+            let (was, is) = (version(before), version(next));
+            let returns = was.is_none() && self.may_return(asked);
+            if is.is_some() && is != was && !returns {
+                self.breaks_promise(Promise::EndsStay);
+            }
+        }
+        for id in before.holders.keys().chain(before.queue.keys()) {
+            let (caller, count) = owner_of(id);
+            let me = member(caller, count);
+            if !next.holders.contains_key(&me.holder_id) && !next.queue.contains_key(&me.ticket_id) {
+                self.ended.insert((caller, count));
+            }
+        }
+    }
+
+    /// Checks that a caller is refused for its age at most once for each crowd.
+    fn check_age(&mut self, asked: &Asked<'_>, answer: &Answer) {
+        if self.ended.contains(&(asked.caller, asked.lease_id)) && matches!(answer, Answer::Held(_) | Answer::Lost) {
+            self.event = Some(Event::CopyRefused);
+        }
+        let (Answer::Held(_), Request::Enqueue { dead, .. }, Reply::Heard) = (answer, asked.request, asked.reply)
+        else {
+            return;
+        };
+        if dead.is_empty() {
+            let caller = &mut self.callers[asked.caller];
+            caller.aged += 1;
+            if caller.aged > self.crowds {
+                self.breaks_promise(Promise::NobodyIsStuck);
+            }
+        }
+    }
+
+    /// Strangers take what is free, or queue, and go again, one after the other.
+    fn crowd(&mut self, bounds: &Bounds) {
+        for number in 0..bounds.strangers {
+            let Some(row) = self.row() else { return };
+            let policy = Policy { retention_seconds: 0, clock_skew_ms: 0 };
+            let lease_id = valid(LeaseId::new(format!("stranger-{}-{number}", self.crowds)));
+            let stamp = Stamp { rvn: format!("stranger-{}-{number}", self.crowds), now_us: microseconds(self.now) };
+            let ask = Acquire { lease_id: lease_id.clone(), ..of_nobody(0, 1, &[]) };
+            let request = Enqueue {
+                key: key(),
+                owner_name: ask.owner_name,
+                lease_id: lease_id.clone(),
+                sequence: None,
+                lease_duration: ask.lease_duration,
+                permits: ask.permits,
+                capacity: ask.capacity,
+                dead: ask.dead,
+                checked_by_clock: false,
+                epoch: None,
+                number: None,
+                grant_lease: ask.lease_duration,
+                data: None,
+                principal: None,
+            };
+            let found = Found::Semaphore(Box::new(row.clone()));
+            let entered = lifecycle::enqueue(&found, &request, &stamp, &[], &policy).expect("tokens are small").row;
+            let found = Found::Semaphore(Box::new(entered.expect("it was there")));
+            let request = Release { key: key(), lease_id, expected: None, number: None, principal: None };
+            let left = lifecycle::release(&found, &request, &stamp, &policy).row.expect("it was there");
+            self.highest_token = left.fencing_token;
+            self.row = Some(Stored(left));
+        }
+        self.crowds += 1;
     }
 
     /// Checks the repeat of a request that was carried out and has not been answered. It must get the same answer,
@@ -655,7 +832,8 @@ impl World {
             // A late attempt at the request before may have been granted.
             (None, Answer::Superseded) => matches!(asked.request, Request::Enqueue { .. }),
             (None, _) => true,
-            (Some(_), Answer::Lost) => !matches!(asked.request, Request::Release) && !is_there,
+            // A row may forget how a claim ended, and never that it did.
+            (Some(_), Answer::Lost) => (self.crowds > 0 || !matches!(asked.request, Request::Release)) && !is_there,
             (Some(Answer::Queued { .. }), _) if !is_there => true,
             (Some(first), _) => first == answer,
         };
@@ -681,12 +859,14 @@ impl World {
         let until = counts_from + pending.request.lease(bounds);
         let mut broken = None;
         match answer {
-            Answer::Granted { permits, .. } => {
+            Answer::Granted { token, permits } => {
                 // A caller whose grant is older than its lease goes on with the next request.
-                caller.hold = (now < until).then_some(Hold { permits: *permits, until });
+                caller.hold = (now < until).then_some(Hold { permits: *permits, until, token: *token });
                 (caller.place, caller.must_ask) = (None, false);
             }
-            Answer::Renewed { permits } if now < until => caller.hold = Some(Hold { permits: *permits, until }),
+            Answer::Renewed { token, permits } if now < until => {
+                caller.hold = Some(Hold { permits: *permits, until, token: *token });
+            }
             Answer::Queued { number } => {
                 if caller.place.as_ref().is_none_or(|place| place.number != *number) {
                     caller.outdate();
@@ -700,7 +880,12 @@ impl World {
             }
             Answer::Held(view) => {
                 caller.must_ask = false;
-                caller.see(index, view, seen);
+                if let Some(view) = view {
+                    caller.see(index, bounds, view, seen);
+                    if bounds.crowds > 0 && protocol.without != Some(Clause::FreshEpoch) {
+                        caller.refused_at(view.epoch);
+                    }
+                }
             }
             Answer::Lost => {
                 if caller.believes_in(now) > 0 {
@@ -729,21 +914,8 @@ impl World {
     /// Checks that a new caller which has observed all entries for their leases is granted all permits.
     fn check_way_out(&mut self) {
         let Some(row) = self.row() else { return };
-        let names: Vec<_> = view(row).into_iter().map(|entry| entry.name).collect();
-        let me = member(NEW, 0);
-        let request = Acquire {
-            key: key(),
-            owner_name: valid(OwnerName::new(NAMES[NEW])),
-            lease_id: me.id.clone(),
-            sequence: None,
-            lease_duration: valid(LeaseDuration::from_millis(100)),
-            permits: permits(row.capacity),
-            capacity: permits(row.capacity),
-            dead: all_dead(&names, me),
-            checked_by_clock: false,
-            data: None,
-            principal: None,
-        };
+        let names: Vec<_> = view(row).entries.into_iter().map(|entry| entry.name).collect();
+        let request = of_nobody(1, row.capacity, &names);
         let stamp = Stamp { rvn: "new".into(), now_us: microseconds(self.now) };
         let found = Found::Semaphore(Box::new(row.clone()));
         let step = lifecycle::acquire(&found, &request, &stamp, &Policy::default());
@@ -772,12 +944,13 @@ pub(super) enum Answer {
         permits: u64,
     },
     Renewed {
+        token: u64,
         permits: u64,
     },
     Queued {
         number: u64,
     },
-    Held(View),
+    Held(Option<View>),
     Lost,
     Superseded,
     /// The request is for more permits than there are.
@@ -786,10 +959,14 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    fn granted(grant: &Grant) -> Self {
+        Self::Granted { token: grant.holder.fencing_token, permits: grant.holder.claim.permits }
+    }
+
     fn of<T>(answer: Result<T, Refusal>, row: Option<&Semaphore>, done: impl Fn(T) -> Self) -> Self {
         match answer {
             Ok(answer) => done(answer),
-            Err(Refusal::Held) => Self::Held(row.map(view).unwrap_or_default()),
+            Err(Refusal::Held) => Self::Held(row.map(view)),
             Err(Refusal::Lost(_)) => Self::Lost,
             Err(Refusal::Superseded(_)) => Self::Superseded,
             Err(Refusal::ExceedsCapacity(_)) => Self::TooMany,

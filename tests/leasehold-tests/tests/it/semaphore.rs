@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_api::Service;
 use leasehold_lambda::Function;
 use leasehold_protocol::semaphore::{
-    Acquire, AllDead, Break, Dead, Enqueue, Grant, Heartbeat, Member, Permits, PublicId, Refusal, Release, Semaphore,
-    SetCapacity, Shrink, Step, entry_name,
+    Acquire, Ahead, AllDead, Break, ClaimNumber, Dead, Enqueue, Entry, Grant, Heartbeat, Member, Permits, PublicId,
+    Refusal, Release, Semaphore, SetCapacity, Shrink, Step, entry_name,
 };
 use leasehold_protocol::{
     ErrorKind, GrantOutcome, LeaseDuration, LostReason, Record, ReleaseOutcome, Rvn, Sequence, TableSchema,
@@ -49,6 +49,9 @@ fn acquire(who: &str, number: u64, capacity: u64) -> Acquire {
         capacity: permits(capacity),
         dead: AllDead::default(),
         checked_by_clock: false,
+        by_clock: false,
+        epoch: None,
+        number: None,
         data: None,
         principal: None,
     }
@@ -66,6 +69,10 @@ fn enqueue(who: &str, number: u64, capacity: u64) -> Enqueue {
         capacity,
         dead: AllDead::default(),
         checked_by_clock: false,
+        epoch: None,
+        number: None,
+        grant_lease: lease_duration,
+        data: None,
         principal: None,
     }
 }
@@ -78,13 +85,14 @@ fn heartbeat(who: &str) -> Heartbeat {
         lease_duration: None,
         data: None,
         expected: None,
+        fencing_token: None,
         shrink: None,
         principal: None,
     }
 }
 
 fn release(who: &str) -> Release {
-    Release { key: key(), lease_id: lease_id(who), expected: None, principal: None }
+    Release { key: key(), lease_id: lease_id(who), expected: None, number: None, principal: None }
 }
 
 fn member(who: &str) -> Member {
@@ -114,7 +122,21 @@ fn observed(grant: &Grant) -> Dead {
         id: PublicId::new("observed", &grant.holder_id).expect("valid"),
         version: Rvn::new("version", grant.holder.claim.version.clone()).expect("valid"),
         permits: grant.holder.claim.permits,
+        number: Some(grant.holder.fencing_token),
     }
+}
+
+/// The place in the queue.
+async fn queued(world: &World, request: &Enqueue) -> Ahead {
+    match world.table.enqueue(request).await.expect("answered").answer.expect("a place") {
+        Entry::Queued(place) => place,
+        Entry::Granted(grant) => panic!("granted: {grant:?}"),
+    }
+}
+
+fn set_capacity(capacity: u64, expected: u64) -> SetCapacity {
+    let (capacity, expected) = (permits(capacity), permits(expected));
+    SetCapacity { key: key(), capacity, expected, expected_version: None, request_id: None }
 }
 
 fn refusal<T: std::fmt::Debug>(step: Step<T>) -> Refusal {
@@ -142,7 +164,8 @@ impl Observer {
             let patience = Duration::from_millis(entry.lease_ms).mul_f64(1.001);
             if now - seen.1 >= patience && *id != me.holder_id() && *id != me.ticket_id() {
                 let id = PublicId::new("observed", id).expect("valid");
-                dead.push(Dead { id, version: Rvn::new("version", entry.version.clone()).expect("valid"), permits });
+                let version = Rvn::new("version", entry.version.clone()).expect("valid");
+                dead.push(Dead { id, version, permits, number: None });
             }
         }
         dead
@@ -154,7 +177,7 @@ async fn each_operation_is_one_dynamodb_call() {
     let world = World::new().await;
     let calls = |expected: usize, what: &str| assert_eq!(world.faults.take_calls(), expected, "{what}");
     calls(0, "a new world");
-    granted(&world, &acquire("ann", 1, 2)).await;
+    let ann = granted(&world, &acquire("ann", 1, 2)).await;
     calls(2, "the first acquire ever");
     granted(&world, &acquire("bob", 1, 2)).await;
     calls(1, "acquire");
@@ -168,16 +191,21 @@ async fn each_operation_is_one_dynamodb_call() {
     world.table.heartbeat_permits(&heartbeat("ann")).await.expect("renewed");
     calls(1, "heartbeat");
     for what in ["enqueue", "its renewal"] {
-        world.table.enqueue(&enqueue("cyd", 1, 2)).await.expect("enqueued").answer.expect("a ticket");
+        queued(&world, &enqueue("cyd", 1, 2)).await;
         calls(1, what);
     }
-    released(&world, "ann").await;
+    let number = Some(ClaimNumber::Token(ann.holder.fencing_token));
+    world.table.release_permits(&Release { number, ..release("ann") }).await.expect("released");
     calls(1, "release");
     granted(&world, &acquire("cyd", 1, 2)).await;
     calls(1, "acquire from the queue");
-    let request = SetCapacity { key: key(), capacity: permits(3), expected: permits(2) };
-    world.table.set_capacity(&request).await.expect("changed");
+    world.table.set_capacity(&set_capacity(3, 2)).await.expect("changed");
     calls(1, "capacity");
+    released(&world, "cyd").await;
+    calls(2, "a release that does not name its token");
+    let entry = world.table.enqueue(&enqueue("dan", 1, 2)).await.expect("answered").answer;
+    assert!(matches!(entry, Ok(Entry::Granted(_))), "{entry:?}");
+    calls(2, "an enqueue that is granted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +221,9 @@ async fn acquire_and_release_survive_each_fault() {
         assert_eq!(after.holders[&grant.holder_id], grant.holder, "{fault:?}");
 
         world.faults.script([fault]);
-        let outcome = released(&world, "ann").await;
+        let number = Some(ClaimNumber::Token(grant.holder.fencing_token));
+        let step = world.table.release_permits(&Release { number, ..release("ann") }).await;
+        let outcome = step.expect("answered").answer.expect("released");
         let expected = if fault == Fault::ResponseLost { ReleaseOutcome::Replayed } else { ReleaseOutcome::Released };
         assert_eq!(outcome, expected, "{fault:?}");
         sleep(LATE * 2).await;
@@ -239,8 +269,7 @@ async fn waiters_takeover_survives_each_fault() {
         granted(&world, &acquire("alive", 1, 3)).await;
         let dead = AllDead::new(vec![observed(&dead)], &member("heir")).expect("valid");
         world.faults.script([fault]);
-        let step = world.table.enqueue(&Enqueue { dead, ..enqueue("heir", 3, 3) }).await.expect("answered");
-        let place = step.answer.unwrap_or_else(|refusal| panic!("{fault:?}: {refusal:?}"));
+        let place = queued(&world, &Enqueue { dead, ..enqueue("heir", 3, 3) }).await;
         assert_eq!((place.ticket.number, place.ahead), (1, 0), "{fault:?}");
         sleep(LATE * 2).await;
         let after = row(&world).await;
@@ -275,19 +304,18 @@ async fn queue_and_operators_survive_each_fault() {
         let world = World::new().await;
         let holder = granted(&world, &acquire("ann", 2, 2)).await;
         world.faults.script([fault]);
-        let place = world.table.enqueue(&enqueue("bob", 1, 2)).await.expect("answered").answer.expect("a ticket");
+        let place = queued(&world, &enqueue("bob", 1, 2)).await;
         assert_eq!((place.ticket.number, place.ahead), (1, 0), "{fault:?}");
         sleep(LATE * 2).await;
         assert_eq!(row(&world).await.next_ticket, 2, "{fault:?}: one number for one ticket");
 
         world.faults.script([fault]);
-        let change = SetCapacity { key: key(), capacity: permits(5), expected: permits(2) };
-        assert_eq!(world.table.set_capacity(&change).await.expect("answered").answer, Ok(3), "{fault:?}");
+        assert_eq!(world.table.set_capacity(&set_capacity(5, 2)).await.expect("answered").answer, Ok(3), "{fault:?}");
         world.faults.script([fault]);
         let seen = Rvn::new("version", row(&world).await.holders[&holder.holder_id].claim.version.clone());
         world.faults.script([fault]);
         let id = PublicId::new("holderId", &holder.holder_id).expect("valid");
-        let strike = Break { key: key(), id, seen: seen.expect("valid") };
+        let strike = Break { key: key(), id, seen: seen.expect("valid"), number: None };
         world.table.break_entry(&strike).await.expect("answered").answer.expect("broken");
         world.faults.script([fault]);
         assert!(world.table.release_permits(&release("bob")).await.expect("answered").answer.is_ok(), "{fault:?}");
@@ -322,7 +350,7 @@ async fn queue_of_a_hundred_is_served_in_order() {
     grant(&holder, &granted(&world, &acquire(&holder, 1, 1)).await, &mut history);
     for index in 0..100 {
         let who = format!("waiter-{index}");
-        let place = world.table.enqueue(&enqueue(&who, 1, 1)).await.expect("answered").answer.expect("a ticket");
+        let place = queued(&world, &enqueue(&who, 1, 1)).await;
         assert_eq!(place.ahead, index);
         history.push(PermitEvent::Queued { who, number: place.ticket.number });
     }
@@ -440,9 +468,11 @@ async fn lying_observer_is_refused_where_the_clock_is_asked() {
     assert_eq!(refusal(world.table.acquire_permits(&request).await.expect("answered")), Refusal::Held);
     assert_eq!(refusal(world.table.enqueue(&ticket).await.expect("answered")), Refusal::Held);
     sleep(LEASE + Duration::from_secs(2)).await;
-    world.table.enqueue(&ticket).await.expect("answered").answer.expect("a ticket");
-    assert_eq!(row(&world).await.available, 1);
-    granted(&world, &acquire("bob", 1, 1)).await;
+    let entry = world.table.enqueue(&ticket).await.expect("answered").answer;
+    assert!(
+        matches!(&entry, Ok(Entry::Granted(grant)) if grant.holder.outcome == GrantOutcome::TakenOver),
+        "{entry:?}"
+    );
 }
 
 /// Checks the condition by which every version before semaphores takes a row over.
@@ -602,7 +632,8 @@ async fn function_serves_http_and_direct_invocations() {
     assert_eq!(direct(acquire("m", 2)).await, Err("LockHeld".into()));
     assert_eq!(direct(acquire("m", 3)).await, Err("ExceedsCapacity".into()));
     assert_eq!(direct(acquire("l", 2)).await, Err("PermitsMismatch".into()));
-    let enqueue = json!({ "action": "semaphore-enqueue", "key": "k", "ownerName": "o", "capacity": 2, "leaseId": "m" });
+    let enqueue = json!({ "action": "semaphore-enqueue", "key": "k", "ownerName": "o", "capacity": 2, "leaseId": "m",
+                          "permits": 2 });
     assert_eq!(direct(enqueue).await.expect("a ticket")["ahead"], 0);
     let view = direct(json!({ "action": "semaphore-get", "key": "k" })).await.expect("a view");
     assert_eq!((&view["available"], &view["queue"][0]["number"]), (&json!(1), &json!(1)));
@@ -665,6 +696,8 @@ async fn damaged_semaphore_is_never_free() {
         ("SET holders.#id.requestId = :value", AttributeValue::S("of no number".into())),
         ("SET #ended.#id = :value", empty()),
         ("SET #ended.#sequence = :value REMOVE #ended.f", empty()),
+        ("SET available = :value", AttributeValue::N("2".into())),
+        ("SET spentHolders.#id = :value", empty()),
     ] {
         let world = World::new().await;
         let grant = granted(&world, &acquire("holder", 1, 2)).await;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::semaphore::{
-    Acquire, AllDead, Break, Dead, Enqueue, Found, Heartbeat, Member, Permits, PublicId, Release, Semaphore,
-    SetCapacity, Shrink, Step, entry_name, lifecycle,
+    Acquire, AllDead, Break, ClaimNumber, Dead, Enqueue, Epoch, Found, Heartbeat, Member, Permits, PublicId, Release,
+    Semaphore, SetCapacity, Shrink, Step, entry_name, lifecycle,
 };
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Data, Disposal, Error, ErrorKind, HeartbeatAnswer, Item, LeaseDuration,
@@ -26,12 +26,14 @@ enum Action {
         permits: u64,
         capacity: u64,
         dead: Vec<Corpse>,
-        by_clock: bool,
+        judge: Judge,
         data: Option<u8>,
         lease_ms: u64,
+        memory: Memory,
     },
     Heartbeat {
         who: Who,
+        token: Option<Seen>,
         shrink: Option<(Seen, u64)>,
         expected: Option<Seen>,
         data: Option<u8>,
@@ -40,23 +42,30 @@ enum Action {
     Release {
         who: Who,
         expected: Option<Seen>,
+        number: Option<(bool, Seen)>,
     },
     Break {
         entry: usize,
         seen: Seen,
+        number: Option<Seen>,
     },
     Enqueue {
         who: Who,
         permits: u64,
         capacity: u64,
         dead: Vec<Corpse>,
-        by_clock: bool,
+        judge: Judge,
         lease_ms: u64,
+        memory: Memory,
     },
     Capacity {
         capacity: u64,
         expected: Seen,
+        version: Option<Seen>,
+        request: Option<u8>,
     },
+    /// Takes the rings off, as in a row of an earlier version.
+    Downgrade,
     /// The operations of a plain lock.
     Lock {
         operation: u8,
@@ -94,6 +103,23 @@ struct Corpse {
     entry: usize,
     version: Seen,
     permits: Seen,
+    number: Option<Seen>,
+}
+
+/// The judge of the dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judge {
+    Caller,
+    CallerCheckedByClock,
+    Clock,
+}
+
+/// The members of a request that late copies are told by.
+#[derive(Debug, Clone)]
+struct Memory {
+    /// The age of the epoch that the caller names, in tokens and tickets.
+    epoch: Option<(u64, u64)>,
+    ticket: Option<Seen>,
 }
 
 const CALLERS: [&str; 5] = ["ann", "bob", "cyd", "dan", "eve"];
@@ -113,9 +139,19 @@ fn seen() -> impl Strategy<Value = Seen> {
     prop_oneof![6 => Just(Seen::Right), 1 => Just(Seen::Wrong)]
 }
 
+fn judge() -> impl Strategy<Value = Judge> {
+    prop_oneof![Just(Judge::Caller), Just(Judge::CallerCheckedByClock), Just(Judge::Clock)]
+}
+
+fn memory() -> impl Strategy<Value = Memory> {
+    let age = || prop_oneof![4 => 0..4_u64, 1 => 15..19_u64];
+    let ticket = prop::option::weighted(0.3, seen());
+    (prop::option::of((age(), age())), ticket).prop_map(|(epoch, ticket)| Memory { epoch, ticket })
+}
+
 fn dead() -> impl Strategy<Value = Vec<Corpse>> {
-    let corpse = (0..10_usize, seen(), seen());
-    let corpse = corpse.prop_map(|(entry, version, permits)| Corpse { entry, version, permits });
+    let corpse = (0..10_usize, seen(), seen(), prop::option::of(seen()));
+    let corpse = corpse.prop_map(|(entry, version, permits, number)| Corpse { entry, version, permits, number });
     prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec(corpse, 1..5)]
 }
 
@@ -123,20 +159,26 @@ fn action() -> impl Strategy<Value = Action> {
     let lease = || 100..5000_u64;
     let amounts = || (1..4_u64, 1..6_u64);
     prop_oneof![
-        10 => (who(), amounts(), dead(), any::<bool>(), prop::option::weighted(0.2, any::<u8>()), lease()).prop_map(
-            |(who, (permits, capacity), dead, by_clock, data, lease_ms)| Action::Acquire {
-                who, permits, capacity, dead, by_clock, data, lease_ms
+        10 => (who(), amounts(), dead(), judge(), prop::option::weighted(0.2, any::<u8>()), lease(), memory()).prop_map(
+            |(who, (permits, capacity), dead, judge, data, lease_ms, memory)| Action::Acquire {
+                who, permits, capacity, dead, judge, data, lease_ms, memory
             }),
         4 => (who(), prop::option::weighted(0.3, (seen(), 1..4_u64)), prop::option::weighted(0.3, seen()),
-              prop::option::weighted(0.2, any::<u8>()), prop::option::of(lease())).prop_map(
-            |(who, shrink, expected, data, lease_ms)| Action::Heartbeat { who, shrink, expected, data, lease_ms }),
-        4 => (who(), prop::option::weighted(0.3, seen())).prop_map(|(who, expected)| Action::Release { who, expected }),
-        2 => (0..10_usize, seen()).prop_map(|(entry, seen)| Action::Break { entry, seen }),
-        6 => (who(), amounts(), dead(), any::<bool>(), lease()).prop_map(
-            |(who, (permits, capacity), dead, by_clock, lease_ms)| {
-                Action::Enqueue { who, permits, capacity, dead, by_clock, lease_ms }
+              prop::option::weighted(0.2, any::<u8>()), prop::option::of(lease()), prop::option::of(seen())).prop_map(
+            |(who, shrink, expected, data, lease_ms, token)| {
+                Action::Heartbeat { who, token, shrink, expected, data, lease_ms }
             }),
-        2 => (1..6_u64, seen()).prop_map(|(capacity, expected)| Action::Capacity { capacity, expected }),
+        6 => (who(), prop::option::weighted(0.3, seen()), prop::option::of((any::<bool>(), seen()))).prop_map(
+            |(who, expected, number)| Action::Release { who, expected, number }),
+        2 => (0..10_usize, seen(), prop::option::of(seen())).prop_map(
+            |(entry, seen, number)| Action::Break { entry, seen, number }),
+        8 => (who(), amounts(), dead(), judge(), lease(), memory()).prop_map(
+            |(who, (permits, capacity), dead, judge, lease_ms, memory)| {
+                Action::Enqueue { who, permits, capacity, dead, judge, lease_ms, memory }
+            }),
+        2 => (1..6_u64, seen(), prop::option::of(seen()), prop::option::of(0..2_u8)).prop_map(
+            |(capacity, expected, version, request)| Action::Capacity { capacity, expected, version, request }),
+        1 => Just(Action::Downgrade),
         2 => (0..4_u8, any::<bool>()).prop_map(|(operation, delete)| Action::Lock { operation, delete }),
         1 => (0..DAMAGES).prop_map(|index| Action::Damage { index }),
         1 => Just(Action::Delete),
@@ -145,7 +187,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// The number of ways to damage a row.
-const DAMAGES: usize = 9;
+const DAMAGES: usize = 10;
 
 fn damage(index: usize) -> (&'static str, Option<AttributeValue>) {
     let text = |value: &str| Some(AttributeValue::S(value.to_owned()));
@@ -159,6 +201,7 @@ fn damage(index: usize) -> (&'static str, Option<AttributeValue>) {
         ("recordVersionNumber", Some(AttributeValue::N("1".into()))),
         ("expireAt", text("soon")),
         ("leaseholdKind", text("another")),
+        ("spentTickets", text("1")),
     ];
     damages[index].clone()
 }
@@ -230,7 +273,8 @@ impl Bench<HighestToken> {
         let row = row.as_ref();
         let policy = self.policy;
         match action {
-            Action::Acquire { who, permits, capacity, dead, by_clock, data, lease_ms } => {
+            Action::Acquire { who, permits, capacity, dead, judge, data, lease_ms, memory } => {
+                let named = if *judge == Judge::Clock { &Vec::new() } else { dead };
                 let request = Acquire {
                     key: key(),
                     owner_name: entry_name(CALLERS[who.caller].to_owned()).expect("short"),
@@ -239,15 +283,18 @@ impl Bench<HighestToken> {
                     lease_duration: LeaseDuration::from_millis(*lease_ms).expect("valid"),
                     permits: some(*permits),
                     capacity: some(*capacity),
-                    dead: all_dead(row, dead, who),
-                    checked_by_clock: *by_clock,
+                    dead: all_dead(row, named, who),
+                    checked_by_clock: *judge == Judge::CallerCheckedByClock,
+                    by_clock: *judge == Judge::Clock,
+                    epoch: memory.epoch(row),
+                    number: memory.ticket(row, who),
                     data: data.map(|byte| Data::new(vec![byte]).expect("small")),
                     principal: who.principal(),
                 };
                 let actual = self.table.acquire_permits(&request).await;
                 self.check(before, actual, |found, stamp| lifecycle::acquire(found, &request, stamp, &policy)).await;
             }
-            Action::Heartbeat { who, shrink, expected, data, lease_ms } => {
+            Action::Heartbeat { who, token, shrink, expected, data, lease_ms } => {
                 let holder = row.and_then(|row| row.holders.get(&who.member().holder_id()));
                 let held = holder.map_or(1, |holder| holder.claim.permits);
                 let shrink = shrink.and_then(|(seen, kept)| {
@@ -262,6 +309,7 @@ impl Bench<HighestToken> {
                     lease_duration: lease_ms.map(|ms| LeaseDuration::from_millis(ms).expect("valid")),
                     data: data.map(|byte| Data::new(vec![byte]).expect("small")),
                     expected: expected.map(|seen| seen.version(version)),
+                    fencing_token: token.map(|seen| seen.number(holder.map_or(1, |holder| holder.fencing_token))),
                     shrink,
                     principal: who.principal(),
                 };
@@ -270,11 +318,17 @@ impl Bench<HighestToken> {
                     |found: &Found, stamp: &Stamp| Ok(lifecycle::heartbeat(found, &request, stamp, &[], &policy));
                 self.check(before, actual, rule).await;
             }
-            Action::Release { who, expected } => {
+            Action::Release { who, expected, number } => {
                 let holder = row.and_then(|row| row.holders.get(&who.member().holder_id())).map(|holder| &holder.claim);
                 let ticket = row.and_then(|row| row.queue.get(&who.member().ticket_id())).map(|ticket| &ticket.claim);
                 let version = holder.or(ticket).map_or("none", |entry| &entry.version);
+                let number = number.map(|(is_token, seen)| {
+                    let right = row.and_then(|row| number_of(row, who)).unwrap_or(1);
+                    let number = seen.number(right);
+                    if is_token { ClaimNumber::Token(number) } else { ClaimNumber::Ticket(number) }
+                });
                 let request = Release {
+                    number,
                     key: key(),
                     lease_id: lease_id(CALLERS[who.caller]),
                     expected: expected.map(|seen| seen.version(version)),
@@ -284,10 +338,11 @@ impl Bench<HighestToken> {
                 self.check(before, actual, |found, stamp| Ok(lifecycle::release(found, &request, stamp, &policy)))
                     .await;
             }
-            Action::Break { entry, seen } => {
-                let Some((id, version, _)) = nth(row, *entry) else { return };
+            Action::Break { entry, seen, number } => {
+                let Some(Entry { id, version, number: right, .. }) = nth(row, *entry) else { return };
                 let id = PublicId::new("holderId", &id).expect("valid");
-                let request = Break { key: key(), id, seen: seen.version(&version) };
+                let number = number.map(|seen| seen.number(right));
+                let request = Break { key: key(), id, seen: seen.version(&version), number };
                 let actual = self.table.break_entry(&request).await;
                 let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::break_entry(found, &request, stamp, &policy));
                 self.check(before, actual, rule).await;
@@ -296,7 +351,7 @@ impl Bench<HighestToken> {
                 let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::break_entry(found, &request, stamp, &policy));
                 self.check(again, actual, rule).await;
             }
-            Action::Enqueue { who, permits, capacity, dead, by_clock, lease_ms } => {
+            Action::Enqueue { who, permits, capacity, dead, judge, lease_ms, memory } => {
                 let request = Enqueue {
                     key: key(),
                     owner_name: entry_name(CALLERS[who.caller].to_owned()).expect("short"),
@@ -306,19 +361,35 @@ impl Bench<HighestToken> {
                     permits: some(*permits),
                     capacity: some(*capacity),
                     dead: all_dead(row, dead, who),
-                    checked_by_clock: *by_clock,
+                    checked_by_clock: *judge != Judge::Caller,
+                    epoch: memory.epoch(row),
+                    number: memory.ticket(row, who),
+                    grant_lease: LeaseDuration::from_millis(lease_ms / 2 + 100).expect("valid"),
+                    data: None,
                     principal: who.principal(),
                 };
                 let actual = self.table.enqueue(&request).await;
-                let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::enqueue(found, &request, stamp, &[], &policy));
+                let rule = |found: &Found, stamp: &Stamp| lifecycle::enqueue(found, &request, stamp, &[], &policy);
                 self.check(before, actual, rule).await;
             }
-            Action::Capacity { capacity, expected } => {
+            Action::Capacity { capacity, expected, version, request } => {
                 let seen = row.map_or(1, |row| row.capacity) + u64::from(*expected == Seen::Wrong);
-                let request = SetCapacity { key: key(), capacity: some(*capacity), expected: some(seen) };
+                let request = SetCapacity {
+                    key: key(),
+                    capacity: some(*capacity),
+                    expected: some(seen),
+                    expected_version: version.map(|seen| seen.version(row.map_or("0", Semaphore::capacity_version))),
+                    request_id: request.map(|id| id.to_string()),
+                };
                 let actual = self.table.set_capacity(&request).await;
                 let rule = |found: &Found, stamp: &Stamp| Ok(lifecycle::set_capacity(found, &request, stamp, &policy));
                 self.check(before, actual, rule).await;
+            }
+            Action::Downgrade => {
+                let Some(mut item) = before.filter(|_| row.is_some()) else { return };
+                item.retain(|name, _| !name.starts_with("spent"));
+                let put = self.dynamodb.put_item().table_name(&self.table_name);
+                put.set_item(Some(item)).send().await.expect("downgraded");
             }
             Action::Lock { operation, delete } => self.lock(before, *operation, *delete).await,
             Action::Damage { index } => self.damage(before, *index).await,
@@ -392,15 +463,47 @@ impl Seen {
         let version = if self == Self::Right { version } else { "another" };
         Rvn::new("version", version).expect("valid")
     }
+
+    fn number(self, number: u64) -> u64 {
+        if self == Self::Right { number } else { number + 1 }
+    }
 }
 
-/// The entry at this index: its id, version and permits.
-fn nth(row: Option<&Semaphore>, place: usize) -> Option<(String, String, u64)> {
+impl Memory {
+    fn epoch(&self, row: Option<&Semaphore>) -> Option<Epoch> {
+        let (tokens, tickets) = self.epoch?;
+        let (token, ticket) = row.map_or((100, 100), |row| (row.fencing_token, row.next_ticket));
+        let text = format!("{}.{}", token.saturating_sub(tokens), ticket.saturating_sub(tickets));
+        Some(Epoch::new(&text).expect("an epoch"))
+    }
+
+    fn ticket(&self, row: Option<&Semaphore>, who: &Who) -> Option<u64> {
+        let ticket = row.and_then(|row| row.queue.get(&who.member().ticket_id()));
+        Some(self.ticket?.number(ticket.map_or(1, |ticket| ticket.number)))
+    }
+}
+
+/// The number of the caller's claim.
+fn number_of(row: &Semaphore, who: &Who) -> Option<u64> {
+    let token = row.holders.get(&who.member().holder_id()).map(|holder| holder.fencing_token);
+    token.or(row.queue.get(&who.member().ticket_id()).map(|ticket| ticket.number))
+}
+
+/// An entry as a caller names it.
+struct Entry {
+    id: String,
+    version: String,
+    permits: u64,
+    number: u64,
+}
+
+/// The entry at this index.
+fn nth(row: Option<&Semaphore>, place: usize) -> Option<Entry> {
     let row = row?;
-    let holders = row.holders.iter().map(|(id, holder)| (id, &holder.claim));
-    let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.claim));
-    let (id, entry) = holders.chain(tickets).nth(place)?;
-    Some((id.clone(), entry.version.clone(), entry.permits))
+    let holders = row.holders.iter().map(|(id, holder)| (id, &holder.claim, holder.fencing_token));
+    let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.claim, ticket.number));
+    let (id, claim, number) = holders.chain(tickets).nth(place)?;
+    Some(Entry { id: id.clone(), version: claim.version.clone(), permits: claim.permits, number })
 }
 
 /// The dead entries that the step names, within the limits of a request.
@@ -408,14 +511,15 @@ fn all_dead(row: Option<&Semaphore>, dead: &[Corpse], who: &Who) -> AllDead {
     let me = who.member();
     let mut named: Vec<Dead> = Vec::new();
     for corpse in dead {
-        let Some((id, version, permits)) = nth(row, corpse.entry) else { continue };
+        let Some(Entry { id, version, permits, number }) = nth(row, corpse.entry) else { continue };
         if id == me.holder_id() || id == me.ticket_id() {
             continue;
         }
         let permits = if corpse.permits == Seen::Right { permits } else { permits + 1 };
         let id = PublicId::new("observed", &id).expect("valid");
         if named.iter().all(|other| other.id != id) {
-            named.push(Dead { id, version: corpse.version.version(&version), permits });
+            let number = corpse.number.map(|seen| seen.number(number));
+            named.push(Dead { id, version: corpse.version.version(&version), permits, number });
         }
     }
     AllDead::new(named, &me).expect("valid")

@@ -278,6 +278,9 @@ async fn take_permit(world: &World) {
         capacity: one,
         dead: AllDead::default(),
         checked_by_clock: false,
+        by_clock: false,
+        epoch: None,
+        number: None,
         data: None,
         principal: None,
     };

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
 use leasehold_protocol::{Principal, Staleness};
-use leasehold_tests::{Fault, World, acquire};
+use leasehold_tests::{Fault, World, acquire, heartbeat};
 use leasehold_wire::{AcquireRequest, HeartbeatRequest, Lock, LockState, Problem, ProblemType, ReleaseRequest, Secret};
 use leasehold_wire::{BreakRequest, WatchRequest};
 use tokio::io::AsyncWriteExt;
@@ -66,6 +66,25 @@ impl Bench {
         assert_eq!(answered - written, Duration::ZERO, "it waits for no read");
         answer
     }
+}
+
+/// The watches of a key share a reader. A read of it that began before a watch, and ends after the watch's own read, shows
+/// an older row.
+#[tokio::test(start_paused = true)]
+async fn watch_ignores_a_read_that_began_before_it() {
+    let bench = Bench::new().await;
+    let mut watches = JoinSet::new();
+    bench.watch(bench.request(), &mut watches);
+    sleep(READ_INTERVAL / 2).await;
+    bench.world.faults.at(1, Fault::Slow(READ_INTERVAL * 2));
+    sleep(READ_INTERVAL).await;
+    bench.world.table.heartbeat(&heartbeat("holder")).await.expect("it is held");
+    let version = bench.world.row().await.and_then(|row| row.rvn.into_value());
+    let mut late = JoinSet::new();
+    bench.watch(WatchRequest { version: version.clone(), ..bench.request() }, &mut late);
+    let (answer, _) = watches.join_next().await.expect("one").expect("no panic");
+    assert_eq!(Some(answer.expect("readable").record_version_number), version);
+    assert!(late.try_join_next().is_none(), "the version is the one that it knows");
 }
 
 #[tokio::test(start_paused = true)]

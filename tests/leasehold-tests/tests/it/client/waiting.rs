@@ -429,6 +429,7 @@ async fn foreign_or_future_observation_proves_nothing() {
     let old = SavedObservation {
         key: "Moe".into(),
         sort_key: None,
+        entry_id: None,
         record_version_number: "another".into(),
         lease_duration_ms: 20_000,
         first_seen_epoch_ms: 0,
