@@ -3,7 +3,7 @@
 //!
 //! The expressions of the other modules say the same to DynamoDB. A model explores these functions, with readers,
 //! sweepers and late copies around them. The service itself uses [`View`] and [`Looks`]; [`Rows::after`] is the
-//! model's, and the tests of the transactions hold the expressions to it by examples.
+//! model's, and a property test holds the expressions to it.
 
 use std::collections::BTreeSet;
 
@@ -65,10 +65,12 @@ pub struct Rows {
 /// The change of an item by an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change {
-    /// The new content, in the write that locks.
-    Now(i64),
+    /// The content for the holder, in the write that locks: none, where it deletes or misses the item.
+    Now(Option<i64>),
     /// None: the item is locked for a put, which another write applies.
     Later,
+    /// None: a condition on an item that the transaction holds.
+    Check,
 }
 
 /// A write, as it was sent. It may arrive at any time, and any number of times.
@@ -170,12 +172,16 @@ impl Rows {
                     return None;
                 }
                 record.version += 1;
+                if change == Change::Check {
+                    return Some(rows);
+                }
                 let before = item.lock.map_or(item.content, |lock| lock.before);
                 let is_applied = matches!(change, Change::Now(_));
                 item.lock = Some(Lock { life, version: record.version, is_applied, before });
                 match change {
-                    Change::Now(content) => item.content = Some(content),
+                    Change::Now(content) => item.content = content,
                     Change::Later => drop(record.unapplied.insert(record.version)),
+                    Change::Check => {}
                 }
             }
             Write::Apply { item, seen, content } => {

@@ -306,7 +306,8 @@ fn body(request: &HttpRequest) -> Value {
     serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON")
 }
 
-fn without_token(mut request: HttpRequest) -> HttpRequest {
+/// The request as it is carried out after DynamoDB has forgotten its idempotency token.
+pub fn without_token(mut request: HttpRequest) -> HttpRequest {
     let mut body = body(&request);
     if body.as_object_mut().expect("an object").remove("ClientRequestToken").is_some() {
         let bytes = body.to_string();
