@@ -261,3 +261,67 @@ impl<Life: PartialEq, Moment: Copy> Looks<Life, Moment> {
         self.since
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: Lock = Lock { life: 1, version: 1, is_applied: true, before: Some(0) };
+    const ADD: Write = Write::Add { life: 1, version: 1, item: 0, seen: Some(LOCK), change: Change::Now(Some(2)) };
+    const COMMIT: Write = Write::Decide { life: 1, version: 1, outcome: State::Committed };
+
+    /// A pending transaction that holds its only item.
+    fn rows() -> Rows {
+        let (unapplied, is_finished) = (BTreeSet::new(), false);
+        let record = Record { life: 1, state: State::Pending, version: 1, unapplied, is_finished };
+        Rows { record: Some(record), items: vec![Item { content: Some(1), lock: Some(LOCK) }] }
+    }
+
+    fn with(change: impl FnOnce(&mut Record, &mut Item)) -> Rows {
+        let mut rows = rows();
+        change(rows.record.as_mut().expect("it has one"), &mut rows.items[0]);
+        rows
+    }
+
+    #[test]
+    fn writes_are_carried_out_on_the_rows_that_were_read() {
+        let writes = [ADD, COMMIT, Write::Finish { life: 1 }, Write::Confirm { life: 1, version: 1 }];
+        let items = [Write::Apply { item: 0, seen: LOCK, content: 2 }, Write::free(0, LOCK, State::RolledBack)];
+        for write in writes.iter().chain(&items) {
+            assert!(rows().after(write).is_some(), "{write:?}");
+        }
+        assert!(Rows { record: None, ..rows() }.after(&Write::Begin { life: 1 }).is_some());
+    }
+
+    #[test]
+    fn each_write_is_refused_on_other_rows() {
+        let next_life = || with(|record, _| record.life = 2);
+        let is_over = || with(|record, _| record.state = State::RolledBack);
+        let moved_on = || with(|record, _| record.version = 2);
+        let has_another_lock = || with(|_, item| item.lock = Some(Lock { version: 2, ..LOCK }));
+        let is_free = || with(|_, item| item.lock = None);
+        let waits = || with(|record, _| record.unapplied = BTreeSet::from([1]));
+        let apply = Write::Apply { item: 0, seen: LOCK, content: 2 };
+        let free = Write::free(0, LOCK, State::Committed);
+        for (rows, write) in [
+            (rows(), Write::Begin { life: 2 }),
+            (next_life(), ADD),
+            (is_over(), ADD),
+            (moved_on(), ADD),
+            (has_another_lock(), ADD),
+            (is_free(), ADD),
+            (has_another_lock(), apply.clone()),
+            (is_free(), apply),
+            (next_life(), Write::Confirm { life: 1, version: 1 }),
+            (next_life(), COMMIT),
+            (is_over(), COMMIT),
+            (moved_on(), COMMIT),
+            (waits(), COMMIT),
+            (has_another_lock(), free.clone()),
+            (is_free(), free),
+            (next_life(), Write::Finish { life: 1 }),
+        ] {
+            assert_eq!(rows.after(&write), None, "{write:?}");
+        }
+    }
+}
