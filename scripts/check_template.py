@@ -74,6 +74,7 @@ def main():
     check_rest_api_policy()
     check_deploying_role()
     check_release()
+    check_sweep_time()
     for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
         resources = stacks.resources_with(parameters)
         routes = stacks.summary(resources)["routes"]
@@ -100,6 +101,15 @@ def check_managed_policies():
         functions = stacks.summary(stacks.resources_with(WHOLE | parameters))["functions"]
         for name, function in functions.items():
             assert function["managedPolicies"] == sorted([BASIC, *more]), (parameters, name, function)
+
+
+def check_sweep_time():
+    """A process that has just started looks twice at an open transaction, the idle time apart."""
+    template = stacks.read()
+    idle = template["Parameters"]["TransactionIdleSeconds"]["MaxValue"]
+    time = template["Resources"]["SweepFunction"]["Properties"]["Timeout"]
+    if time < idle + 30:
+        raise SystemExit(f"the sweep ends after {time} s, and cannot look twice at a transaction {idle} s apart")
 
 
 def check_release():
