@@ -879,7 +879,10 @@ export interface components {
         OccurrenceRequest: {
             /** @description The lock's key. */
             key: string;
-            /** @description The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may run. */
+            /**
+             * @description The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may
+             *     run.
+             */
             lastOccurrence: string;
             /** @description The record version number that the operator saw. */
             recordVersionNumber: string;
