@@ -255,6 +255,8 @@ async fn ends_of_transactions_are_counted_by_their_cause() {
     api.refused("/v1/transactions/commit", named(&idle)).await;
     let kept = api.begin(json!([add("Moe", 1)])).await;
     let waiter = async {
+        // The older transaction goes first, so the two must not begin in the same millisecond.
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         let refused = api.refused("/v1/transactions/begin", json!({ "requests": [add("Moe", 1)] })).await;
         assert_eq!(refused.kind().1, "contended");
     };
