@@ -101,10 +101,6 @@ def main():
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
-# Regions without HTTP APIs, where there can be no stack.
-NO_HTTP_API = {"ap-east-2", "ap-southeast-6"}
-
-
 def check_regions():
     """Each region knows the types that the stack has there, and none that it has is left out."""
     from cfnlint.helpers import REGIONS
@@ -113,16 +109,13 @@ def check_regions():
     whole = WHOLE | {"Functions": "one", "FunctionUrl": "true"}
     types = {resource["Type"] for resource in stacks.resources_with(whole).values()}
     # The isolated partitions have names like us-iso-east-1.
-    for region in {one for one in REGIONS if "iso" not in one} - NO_HTTP_API:
+    for region in {one for one in REGIONS if "iso" not in one}:
         known = set(PROVIDER_SCHEMA_MANAGER.get_resource_types(region))
         there = stacks.chosen(stacks.read(), whole | {"AWS::Region": region})["Resources"].values()
         # SAM's own types stand for those of AWS.
         optional = {"AWS::Lambda::Url", "AWS::Pipes::Pipe"}
         assert types - optional <= known, (region, types - known)
         assert {resource["Type"] for resource in there} & optional == known & optional, region
-    assert not any(
-        PROVIDER_SCHEMA_MANAGER.get_resource_types(region).count("AWS::ApiGatewayV2::Api") for region in NO_HTTP_API
-    )
 
 
 def check_function_roles():
