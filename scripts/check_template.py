@@ -84,6 +84,7 @@ def main():
     check_rest_api_policy()
     check_deploying_role()
     check_release()
+    check_sweep_time()
     for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
         resources = stacks.resources_with(parameters)
         routes = stacks.summary(resources)["routes"]
@@ -299,6 +300,15 @@ def check_permissions():
             permission = resources[first]["Properties"]
             called = stacks.function_behind(permission["FunctionName"], resources)
             assert called == stacks.function_behind(properties["IntegrationUri"], resources), name
+
+
+def check_sweep_time():
+    """A process that has just started looks twice at an open transaction, the idle time apart."""
+    template = stacks.read()
+    idle = template["Parameters"]["TransactionIdleSeconds"]["MaxValue"]
+    time = template["Resources"]["SweepFunction"]["Properties"]["Timeout"]
+    if time < idle + 30:
+        raise SystemExit(f"the sweep ends after {time} s, and cannot look twice at a transaction {idle} s apart")
 
 
 def check_release():

@@ -131,7 +131,8 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = transactions::Policy::default().retention_ms / 1000,
-        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_RETENTION_SECONDS),
+        value_parser = clap::value_parser!(u64)
+            .range(transactions::Policy::MIN_RETENTION_SECONDS..=Policy::MAX_RETENTION_SECONDS),
         env = "LEASEHOLD_TRANSACTION_RETENTION_SECONDS"
     )]
     transaction_retention_seconds: u64,

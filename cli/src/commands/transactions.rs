@@ -2,15 +2,20 @@
 
 use clap::{Args, Subcommand};
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::ValueEnum;
 use leasehold_client::wire::transactions::{
-    ListTransactionsRequest, Transaction as TransactionStatus, TransactionState,
+    Item, ListTransactionsRequest, Transaction as TransactionStatus, TransactionState, UnlockRequest,
 };
 
 use crate::Failure;
 use crate::connection::CommonArgs;
+use crate::duration::{show_seconds, since_epoch};
 use crate::output::{plain, print, print_json};
 
-/// List, show and end transactions, as an operator.
+/// List, show and end transactions, and unlock items, as an operator.
 ///
 /// The ids are public ids, as in the attribute leaseholdTxId of a locked item, in logs and in refusals.
 #[derive(Debug, Args)]
@@ -27,9 +32,12 @@ enum TransactionsCommand {
     /// End one transaction, whatever its age: an open one is rolled back, a decided one is completed.
     Rollback(NamedArgs),
     Sweep(SweepArgs),
+    Unlock(UnlockArgs),
 }
 
 /// List the transactions that are open, and the decided ones whose items are still locked.
+///
+/// Each line has the public id, the state, the age, the number of items, and the cause of a rollback.
 ///
 /// With --json, one object a line, as the pages come.
 #[derive(Debug, Args)]
@@ -59,12 +67,47 @@ struct SweepArgs {
     common: CommonArgs,
 }
 
+/// Unlock an item whose transaction is unknown, such as an item from a backup.
+///
+/// The items of a known transaction are freed by `rollback`.
+#[derive(Debug, Args)]
+struct UnlockArgs {
+    /// The table's name.
+    table: String,
+
+    /// The item's key, in DynamoDB's JSON, such as '{"id":{"S":"Moe"}}'.
+    #[arg(value_parser = read_key)]
+    key: Item,
+
+    /// The item's attribute leaseholdTxId, as it was seen. An item with another lock is left alone.
+    #[arg(long)]
+    lock: String,
+
+    /// What became of the transaction: the item is restored, or keeps the changes.
+    #[arg(long)]
+    outcome: Outcome,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Outcome {
+    RolledBack,
+    Committed,
+}
+
+fn read_key(text: &str) -> Result<Item, String> {
+    serde_json::from_str(text).map_err(|error| format!("this is no key in DynamoDB's JSON: {error}"))
+}
+
 impl TransactionsArgs {
     pub(crate) fn common(&self) -> &CommonArgs {
         match &self.command {
             TransactionsCommand::Ls(args) => &args.common,
             TransactionsCommand::Get(args) | TransactionsCommand::Rollback(args) => &args.common,
             TransactionsCommand::Sweep(args) => &args.common,
+            TransactionsCommand::Unlock(args) => &args.common,
         }
     }
 }
@@ -75,6 +118,7 @@ pub(crate) async fn main(args: TransactionsArgs) -> Result<(), Failure> {
         TransactionsCommand::Get(args) => get(args).await,
         TransactionsCommand::Rollback(args) => sweep(args.common, Some(args.id)).await,
         TransactionsCommand::Sweep(args) => sweep(args.common, None).await,
+        TransactionsCommand::Unlock(args) => unlock(args).await,
     }
 }
 
@@ -86,7 +130,7 @@ async fn list(args: LsArgs) -> Result<(), Failure> {
         let page = args.common.patiently(client.list_transactions(&request)).await?;
         for transaction in &page.transactions {
             is_empty = false;
-            if args.common.output.json { print_json(transaction)? } else { print(&line(transaction))? }
+            if args.common.output.json { print_json(transaction)? } else { print(&listed(transaction))? }
         }
         request.cursor = page.next_cursor;
         if request.cursor.is_none() {
@@ -120,6 +164,30 @@ async fn sweep(common: CommonArgs, id: Option<String>) -> Result<(), Failure> {
             swept.examined, swept.rolled_back, swept.completed, swept.stuck, swept.failed, swept.watched
         )
     })
+}
+
+async fn unlock(args: UnlockArgs) -> Result<(), Failure> {
+    let client = args.common.client().await?;
+    let outcome = match args.outcome {
+        Outcome::RolledBack => TransactionState::RolledBack,
+        Outcome::Committed => TransactionState::Committed,
+    };
+    let request = UnlockRequest { table_name: args.table, key: args.key, lock: args.lock, outcome };
+    let unlocked = args.common.patiently(client.unlock_item(&request)).await?;
+    args.common.output.result(&unlocked, || "unlocked".to_owned())
+}
+
+/// One line of the list. The age is the difference of two clocks, for people to read.
+fn listed(transaction: &TransactionStatus) -> String {
+    let age = since_epoch().saturating_sub(Duration::from_millis(transaction.created_at_ms));
+    let items: BTreeSet<_> = transaction
+        .requests
+        .iter()
+        .map(|request| (&request.table_name, serde_json::to_string(&request.key).unwrap_or_default()))
+        .collect();
+    let more = if transaction.more_requests { "+" } else { "" };
+    let cause = transaction.reason.as_ref().map(|reason| format!("  because {}", plain(reason))).unwrap_or_default();
+    format!("{}  {}  items: {}{more}{cause}", line(transaction), show_seconds(age), items.len())
 }
 
 fn line(transaction: &TransactionStatus) -> String {

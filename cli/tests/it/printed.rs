@@ -399,6 +399,8 @@ async fn transactions_are_listed_shown_and_ended() {
     let public_id = listed.json()["publicId"].as_str().expect("an id").to_owned();
     assert_ne!(public_id, id);
     assert!(!listed.stdout.contains(id));
+    let shown = serve.run(&["transactions", "ls"]).await.ok();
+    assert!(shown.starts_with(&format!("{public_id}  pending  ")) && shown.ends_with("s  items: 0\n"), "{shown}");
     assert_eq!(serve.run(&["transactions", "get", &public_id]).await.ok(), format!("{public_id}  pending\n"));
     let swept = serve.run(&["transactions", "sweep"]).await.ok();
     assert_eq!(swept, "0 examined, 0 rolled back, 0 completed, 0 stuck, 0 failed, 0 watched\n");

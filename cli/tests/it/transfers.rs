@@ -252,3 +252,29 @@ async fn tables_of_the_service_are_no_accounts() {
         assert_eq!((status, &refused["field"]), (400, &json!("requests[0].Get.TableName")), "{refused}");
     }
 }
+
+/// An item with the lock of a transaction that never was, as from a backup.
+#[tokio::test]
+async fn operator_lists_items_and_unlocks_a_stray() {
+    let folder = folder();
+    let serve = serve(&folder.path().join("db")).await;
+    let dynamodb = serve.dynamodb().await;
+    open_accounts(&dynamodb).await;
+    let transfer = Transfer::new(0);
+    serve.calls_are_answered(transfer.calls().into_iter().take(3)).await;
+    let listed = serve.run(&["transactions", "ls"]).await.ok();
+    assert!(listed.contains("  pending  ") && listed.ends_with("s  items: 2\n"), "{listed}");
+    let stray = AttributeValue::S("a-backup#of#1".to_owned());
+    let lock = dynamodb.update_item().table_name("accounts").key("id", AttributeValue::S("Curly".to_owned()));
+    let lock = lock.update_expression("SET leaseholdTxId = :lock").expression_attribute_values(":lock", stray);
+    lock.send().await.expect("locked");
+    let key = r#"{"id":{"S":"Curly"}}"#;
+    let unlock =
+        |lock: &'static str| ["transactions", "unlock", "accounts", key, "--lock", lock, "--outcome", "rolled-back"];
+    let refused = serve.run(&unlock("another")).await;
+    assert!(refused.stderr.contains("another lock by now: a-backup#of#1"), "{}", refused.stderr);
+    assert_eq!(serve.run(&unlock("a-backup#of#1")).await.ok(), "unlocked\n");
+    let curly = dynamodb.get_item().table_name("accounts").key("id", AttributeValue::S("Curly".to_owned()));
+    let curly = curly.send().await.expect("read").item.expect("there");
+    assert!(!curly.contains_key("leaseholdTxId"), "{curly:?}");
+}

@@ -1215,6 +1215,8 @@ export interface components {
              * @description The time of the last work on the transaction, in epoch milliseconds.
              */
             lastWorkedAtMs: number;
+            /** @description Whether the transaction has more requests than these. A listing shows those that stand in its record. */
+            moreRequests?: boolean;
             /** @description The items that a writer past the protocol deleted or replaced before the commit, which is of the others. */
             overwritten?: components["schemas"]["ItemName"][];
             /**
@@ -1228,7 +1230,7 @@ export interface components {
             requests: components["schemas"]["Participant"][];
             /** @description The progress of the transaction. */
             state: components["schemas"]["TransactionState"];
-            /** @description The reason why DynamoDB refuses to free an item of the decided transaction, for an operator to read. */
+            /** @description The item of the decided transaction that DynamoDB refuses to free, and the reason, for an operator to read. */
             stuck?: string | null;
             /**
              * Format: uuid

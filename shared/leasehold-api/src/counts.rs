@@ -5,9 +5,14 @@
 //! `Unavailable` (throttled requests among them). `Latency` is in milliseconds, one value for each operation but
 //! watches, whatever its outcome. For semaphores, `PermitsInUse` in percent and `QueueLength` have one value for each
 //! operation that saw a semaphore.
+//!
+//! Of transactions: `Committed`; and those that were not, by the cause: `RolledBack` by their callers, `Evicted` by
+//! others, `ConditionFailed`, `Contended` after a wait. A sweep counts `Swept` and `StuckTransactions`, and the age of
+//! the oldest open transaction that it saw (`OldestTransaction`).
 
 use std::time::Duration;
 
+use leasehold_transactions::Swept;
 use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
 
 /// Describes to the recorder the unit of each metric.
@@ -19,16 +24,29 @@ pub fn describe() {
     describe_counter!("Broken", Unit::Count, "locks that operators broke");
     describe_counter!("Forbidden", Unit::Count, "requests for a key, or a lock, that is not the caller's");
     describe_counter!("Unavailable", Unit::Count, "requests without an answer from the table");
+    describe_counter!("Committed", Unit::Count, "answers that a transaction is committed");
+    describe_counter!("RolledBack", Unit::Count, "transactions that their callers rolled back");
+    describe_counter!("Evicted", Unit::Count, "callers who learned that their transaction was rolled back");
+    describe_counter!("ConditionFailed", Unit::Count, "transactions that ended by a condition that does not hold");
+    describe_counter!("Contended", Unit::Count, "calls that waited in vain for the items of other transactions");
+    describe_counter!("Swept", Unit::Count, "transactions that a sweep ended");
     describe_counter!("StuckTransactions", Unit::Count, "transactions with an item that DynamoDB refuses to free");
+    describe_histogram!("OldestTransaction", Unit::Milliseconds, "the age of the oldest open one that a sweep saw");
     describe_histogram!("PermitsInUse", Unit::Percent, "of a semaphore's capacity, after each operation on it");
     describe_histogram!("QueueLength", Unit::Count, "tickets in a semaphore's queue, after each operation on it");
     describe_histogram!("Latency", Unit::Milliseconds, "from the request to its answer");
 }
 
-/// Counts transactions that a sweep found stuck: DynamoDB refuses to free one of their items.
-pub(crate) fn count_stuck(transactions: usize) {
-    if transactions > 0 {
-        counter!("StuckTransactions", "operation" => "sweep").increment(transactions as u64);
+/// Counts what a sweep found and ended.
+#[allow(clippy::cast_precision_loss, reason = "no transaction is open for 2^53 milliseconds")]
+pub(crate) fn count_swept(swept: &Swept) {
+    for (name, count) in [("Swept", swept.rolled_back + swept.completed), ("StuckTransactions", swept.stuck)] {
+        if count > 0 {
+            counter!(name, "operation" => "sweep").increment(count as u64);
+        }
+    }
+    if swept.watched > 0 {
+        histogram!("OldestTransaction", "operation" => "sweep").record(swept.oldest_ms as f64);
     }
 }
 
@@ -49,6 +67,11 @@ pub(crate) fn count(operation: &'static str, outcome: &str, latency: Duration) {
         ("acquire" | "acquire-all" | "semaphore-acquire", "held") | (_, "queue-full") => Some("Held"),
         ("break" | "semaphore-break", "released") => Some("Broken"),
         (_, "lost") => Some("Lost"),
+        ("begin" | "commit", "committed") => Some("Committed"),
+        ("rollback", "rolled-back") => Some("RolledBack"),
+        ("begin" | "add" | "commit", "rolled-back") => Some("Evicted"),
+        (_, "condition-failed") => Some("ConditionFailed"),
+        (_, "contended") => Some("Contended"),
         (_, "forbidden") => Some("Forbidden"),
         (_, "misconfigured" | "throttled" | "unavailable") => Some("Unavailable"),
         _ => None,

@@ -1,11 +1,16 @@
 //! Configuration from the environment, read once.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use leasehold_api::ExecutionSecret;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
+
+/// The maximum idle time of transactions: one process looks at an open transaction twice, this time apart, and Lambda
+/// ends it after fifteen minutes.
+const MAX_IDLE_SECONDS: u64 = 840;
 
 /// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,9 +74,10 @@ impl Config {
         let mut variables = Variables::new(lookup);
         let default = Policy::default();
         let retention = "LEASEHOLD_RETENTION_SECONDS";
-        let retention_seconds = variables.number(retention, default.retention_seconds, Policy::MAX_RETENTION_SECONDS);
+        let retention_seconds =
+            variables.number(retention, default.retention_seconds, 1..=Policy::MAX_RETENTION_SECONDS);
         let clock_skew_ms =
-            variables.number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, Policy::MAX_CLOCK_SKEW_MS);
+            variables.number("LEASEHOLD_CLOCK_SKEW_MS", default.clock_skew_ms, 1..=Policy::MAX_CLOCK_SKEW_MS);
         let metrics = variables.flag("LEASEHOLD_METRICS", true);
         let owner_binding = variables.flag("LEASEHOLD_OWNER_BINDING", false);
         let takeover_clock_check = variables.flag("LEASEHOLD_TAKEOVER_CLOCK_CHECK", false);
@@ -140,18 +146,14 @@ impl TransactionConfig {
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         let mut variables = Variables::new(lookup);
         let default = transactions::Policy::default();
-        let idle = variables.number(
-            "LEASEHOLD_TRANSACTION_IDLE_SECONDS",
-            default.idle_ms / 1000,
-            transactions::Policy::MAX_IDLE_SECONDS,
-        );
+        let idle = variables.number("LEASEHOLD_TRANSACTION_IDLE_SECONDS", default.idle_ms / 1000, 1..=MAX_IDLE_SECONDS);
         let retention = variables.number(
             "LEASEHOLD_TRANSACTION_RETENTION_SECONDS",
             default.retention_ms / 1000,
-            Policy::MAX_RETENTION_SECONDS,
+            transactions::Policy::MIN_RETENTION_SECONDS..=Policy::MAX_RETENTION_SECONDS,
         );
         let patience = "LEASEHOLD_TRANSACTION_PATIENCE_MS";
-        let patience_ms = variables.number(patience, default.patience_ms, transactions::Policy::MAX_PATIENCE_MS);
+        let patience_ms = variables.number(patience, default.patience_ms, 1..=transactions::Policy::MAX_PATIENCE_MS);
         let policy =
             transactions::Policy { patience_ms, idle_ms: idle * 1000, retention_ms: retention * 1000, ..default };
         let table = "the DynamoDB table of the transactions";
@@ -195,10 +197,11 @@ impl<L: Fn(&str) -> Option<String>> Variables<L> {
         self.checked(value).unwrap_or_default()
     }
 
-    fn number(&mut self, name: &str, default: u64, max: u64) -> u64 {
+    fn number(&mut self, name: &str, default: u64, range: RangeInclusive<u64>) -> u64 {
         let Some(value) = self.text(name) else { return default };
-        let number = value.parse().ok().filter(|number| (1..=max).contains(number));
-        let mistake = || format!("{name} must be a whole number from 1 to {max}, not {value:?}.");
+        let number = value.parse().ok().filter(|number| range.contains(number));
+        let (min, max) = range.into_inner();
+        let mistake = || format!("{name} must be a whole number from {min} to {max}, not {value:?}.");
         self.checked(number.ok_or_else(mistake)).unwrap_or(default)
     }
 
@@ -356,7 +359,15 @@ mod tests {
             ),
             (
                 &[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TRANSACTION_IDLE_SECONDS", "0")],
-                "LEASEHOLD_TRANSACTION_IDLE_SECONDS must be a whole number from 1 to 86400, not \"0\".",
+                "LEASEHOLD_TRANSACTION_IDLE_SECONDS must be a whole number from 1 to 840, not \"0\".",
+            ),
+            (
+                &[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TRANSACTION_IDLE_SECONDS", "841")],
+                "LEASEHOLD_TRANSACTION_IDLE_SECONDS must be a whole number from 1 to 840, not \"841\".",
+            ),
+            (
+                &[("LEASEHOLD_TRANSACTION_TABLE_NAME", "tx"), ("LEASEHOLD_TRANSACTION_RETENTION_SECONDS", "3599")],
+                "LEASEHOLD_TRANSACTION_RETENTION_SECONDS must be a whole number from 3600 to 316224000, not \"3599\".",
             ),
         ] {
             assert_eq!(read_transactions(variables).expect_err("wrong"), sentence);

@@ -3,7 +3,7 @@
 //!
 //! The expressions of the other modules say the same to DynamoDB. A model explores these functions, with readers,
 //! sweepers and late copies around them. The service itself uses [`View`] and [`Looks`]; [`Rows::after`] is the
-//! model's, and the tests of the transactions hold the expressions to it by examples.
+//! model's, and a property test holds the expressions to it.
 
 use std::collections::BTreeSet;
 
@@ -65,10 +65,12 @@ pub struct Rows {
 /// The change of an item by an add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change {
-    /// The new content, in the write that locks.
-    Now(i64),
+    /// The content for the holder, in the write that locks: none, where it deletes or misses the item.
+    Now(Option<i64>),
     /// None: the item is locked for a put, which another write applies.
     Later,
+    /// None: a condition on an item that the transaction holds.
+    Check,
 }
 
 /// A write, as it was sent. It may arrive at any time, and any number of times.
@@ -170,12 +172,16 @@ impl Rows {
                     return None;
                 }
                 record.version += 1;
+                if change == Change::Check {
+                    return Some(rows);
+                }
                 let before = item.lock.map_or(item.content, |lock| lock.before);
                 let is_applied = matches!(change, Change::Now(_));
                 item.lock = Some(Lock { life, version: record.version, is_applied, before });
                 match change {
-                    Change::Now(content) => item.content = Some(content),
+                    Change::Now(content) => item.content = content,
                     Change::Later => drop(record.unapplied.insert(record.version)),
+                    Change::Check => {}
                 }
             }
             Write::Apply { item, seen, content } => {
@@ -253,5 +259,69 @@ impl<Life: PartialEq, Moment: Copy> Looks<Life, Moment> {
             *self = Self::first(life, now);
         }
         self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCK: Lock = Lock { life: 1, version: 1, is_applied: true, before: Some(0) };
+    const ADD: Write = Write::Add { life: 1, version: 1, item: 0, seen: Some(LOCK), change: Change::Now(Some(2)) };
+    const COMMIT: Write = Write::Decide { life: 1, version: 1, outcome: State::Committed };
+
+    /// A pending transaction that holds its only item.
+    fn rows() -> Rows {
+        let (unapplied, is_finished) = (BTreeSet::new(), false);
+        let record = Record { life: 1, state: State::Pending, version: 1, unapplied, is_finished };
+        Rows { record: Some(record), items: vec![Item { content: Some(1), lock: Some(LOCK) }] }
+    }
+
+    fn with(change: impl FnOnce(&mut Record, &mut Item)) -> Rows {
+        let mut rows = rows();
+        change(rows.record.as_mut().expect("it has one"), &mut rows.items[0]);
+        rows
+    }
+
+    #[test]
+    fn writes_are_carried_out_on_the_rows_that_were_read() {
+        let writes = [ADD, COMMIT, Write::Finish { life: 1 }, Write::Confirm { life: 1, version: 1 }];
+        let items = [Write::Apply { item: 0, seen: LOCK, content: 2 }, Write::free(0, LOCK, State::RolledBack)];
+        for write in writes.iter().chain(&items) {
+            assert!(rows().after(write).is_some(), "{write:?}");
+        }
+        assert!(Rows { record: None, ..rows() }.after(&Write::Begin { life: 1 }).is_some());
+    }
+
+    #[test]
+    fn each_write_is_refused_on_other_rows() {
+        let next_life = || with(|record, _| record.life = 2);
+        let is_over = || with(|record, _| record.state = State::RolledBack);
+        let moved_on = || with(|record, _| record.version = 2);
+        let has_another_lock = || with(|_, item| item.lock = Some(Lock { version: 2, ..LOCK }));
+        let is_free = || with(|_, item| item.lock = None);
+        let waits = || with(|record, _| record.unapplied = BTreeSet::from([1]));
+        let apply = Write::Apply { item: 0, seen: LOCK, content: 2 };
+        let free = Write::free(0, LOCK, State::Committed);
+        for (rows, write) in [
+            (rows(), Write::Begin { life: 2 }),
+            (next_life(), ADD),
+            (is_over(), ADD),
+            (moved_on(), ADD),
+            (has_another_lock(), ADD),
+            (is_free(), ADD),
+            (has_another_lock(), apply.clone()),
+            (is_free(), apply),
+            (next_life(), Write::Confirm { life: 1, version: 1 }),
+            (next_life(), COMMIT),
+            (is_over(), COMMIT),
+            (moved_on(), COMMIT),
+            (waits(), COMMIT),
+            (has_another_lock(), free.clone()),
+            (is_free(), free),
+            (next_life(), Write::Finish { life: 1 }),
+        ] {
+            assert_eq!(rows.after(&write), None, "{write:?}");
+        }
     }
 }

@@ -287,7 +287,7 @@ pub struct Status {
     pub reason: Option<String>,
     /// Whether all its items are free again. False for a moment after the decision, or until a sweep.
     pub finished: bool,
-    /// The reason why DynamoDB refuses to free an item of the transaction. Only an operator can remove it.
+    /// The item that DynamoDB refuses to free, and the reason. Only an operator can remove the reason.
     pub stuck: Option<String>,
     /// The items that a writer past the protocol deleted or replaced before the commit: they are not part of it.
     pub overwritten: Vec<ItemKey>,
@@ -298,6 +298,8 @@ pub struct Status {
     /// The items that took part, in the order in which they were locked. A one-call transaction keeps them while its
     /// record has at most 1 KB.
     pub requests: Vec<Participant>,
+    /// Whether it has more requests than these.
+    pub more_requests: bool,
 }
 
 /// An item that takes, or took, part in a transaction.
@@ -334,6 +336,9 @@ pub struct Swept {
     pub watched: usize,
     /// The number of ones that failed this time; the log says why.
     pub failed: usize,
+    /// The age of the oldest open one that was examined, in milliseconds, by the clocks of two coordinators: for
+    /// people to read.
+    pub oldest_ms: u64,
     /// Whether more was due than this sweep was allowed to examine.
     pub more: bool,
 }

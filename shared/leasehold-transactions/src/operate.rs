@@ -93,6 +93,7 @@ impl Transactions {
 pub(crate) fn status(record: Record) -> Status {
     Status {
         requests: participants(&record.entries),
+        more_requests: record.batches > 0,
         id: record.id,
         state: record.state,
         reason: record.reason,

@@ -275,7 +275,7 @@ impl Transactions {
         let record = &transaction.record;
         let stuck = self.free(record, transaction.keys(), freeing.clone()).await?;
         if let Some((key, reason)) = stuck {
-            self.note_stuck(record, &reason).await?;
+            self.note_stuck(record, &format!("{key}: {reason}")).await?;
             return Err(Error::stuck(&record.id, &key, &reason));
         }
         if !transaction.is_whole {

@@ -25,8 +25,8 @@ enum Outcome {
     Completed,
     /// It is over, or another sweeper was faster.
     Spared,
-    /// It is open, and this process has not yet seen it unchanged for long enough.
-    Watched,
+    /// It is open, and this process has not yet seen it unchanged for long enough. Its age in milliseconds.
+    Watched(u64),
     /// DynamoDB refuses to free one of its items.
     Stuck,
     Failed,
@@ -153,7 +153,7 @@ impl Transactions {
         let unchanged = self.watched.unchanged_for(&record);
         if unchanged < self.idle_time() {
             self.put_off(id, unchanged).await?;
-            return Ok(Outcome::Watched);
+            return Ok(Outcome::Watched(now.saturating_sub(record.created_at)));
         }
         self.end(id, &wanted).await
     }
@@ -203,7 +203,10 @@ impl Swept {
             Outcome::Completed => &mut self.completed,
             Outcome::Stuck => &mut self.stuck,
             Outcome::Failed => &mut self.failed,
-            Outcome::Watched => &mut self.watched,
+            Outcome::Watched(age_ms) => {
+                self.oldest_ms = self.oldest_ms.max(*age_ms);
+                &mut self.watched
+            }
             Outcome::Spared => return,
         };
         *counter += 1;

@@ -260,7 +260,11 @@ impl Transactions {
     pub async fn status(&self, id: &PublicId) -> Result<Status, Error> {
         let found = self.tables.load(id).await?.filter(|found| !found.record.is_tombstone);
         let transaction = found.ok_or(Error::NotFound)?;
-        Ok(Status { requests: participants(&transaction.entries), ..status(transaction.record) })
+        Ok(Status {
+            requests: participants(&transaction.entries),
+            more_requests: !transaction.is_whole,
+            ..status(transaction.record)
+        })
     }
 
     /// Returns the answers to the requests of a call, once they are all applied.

@@ -426,7 +426,7 @@ pub struct Transaction {
     /// The reason of the rollback, for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The reason why DynamoDB refuses to free an item of the decided transaction, for an operator to read.
+    /// The item of the decided transaction that DynamoDB refuses to free, and the reason, for an operator to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck: Option<String>,
     /// The items that a writer past the protocol deleted or replaced before the commit, which is of the others.
@@ -438,6 +438,9 @@ pub struct Transaction {
     pub last_worked_at_ms: u64,
     /// The items of the transaction, in the order in which they were locked.
     pub requests: Vec<Participant>,
+    /// Whether the transaction has more requests than these. A listing shows those that stand in its record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more_requests: bool,
 }
 
 /// An item that takes, or took, part in a transaction.

@@ -315,7 +315,8 @@ fn names(request: &HttpRequest, table: &str) -> bool {
     request.body().bytes().is_some_and(|body| String::from_utf8_lossy(body).contains(&format!("\"{table}\"")))
 }
 
-fn without_token(mut request: HttpRequest) -> HttpRequest {
+/// The request as it is carried out after DynamoDB has forgotten its idempotency token.
+pub fn without_token(mut request: HttpRequest) -> HttpRequest {
     let mut body = body(&request);
     if body.as_object_mut().expect("an object").remove("ClientRequestToken").is_some() {
         let bytes = body.to_string();

@@ -16,7 +16,7 @@ mod world;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent};
+pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent, without_token};
 pub use permits::{PermitEvent, check_permits};
 pub use seeds::run_seeds;
 pub use world::{World, acquire, heartbeat, key, lease_id, release};

@@ -952,6 +952,7 @@ class Transaction(TypedDict):
     createdAtMs: int
     finished: bool
     lastWorkedAtMs: int
+    moreRequests: NotRequired[bool]
     overwritten: NotRequired[list[ItemName]]
     publicId: str
     reason: NotRequired[str | None]

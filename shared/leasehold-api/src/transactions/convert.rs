@@ -188,6 +188,7 @@ pub(super) fn status(status: Status, id: Option<&TransactionId>) -> wire::Transa
         created_at_ms: status.created_at,
         last_worked_at_ms: status.last_worked_at,
         requests: status.requests.iter().map(participant).collect(),
+        more_requests: status.more_requests,
     }
 }
 

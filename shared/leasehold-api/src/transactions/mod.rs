@@ -252,7 +252,7 @@ impl TransactionService {
                 Err(error) => Err(error),
             };
             let swept = swept.map_err(|error| logged_problem(&error))?;
-            counts::count_stuck(swept.stuck);
+            counts::count_swept(&swept);
             Ok((summary(&swept), convert::swept(&swept)))
         })
         .await

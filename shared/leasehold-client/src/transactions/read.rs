@@ -6,7 +6,8 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, Isolation, Item, ItemRequest, ListItemsRequest,
-    ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse,
+    ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, UnlockRequest,
+    UnlockResponse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -76,6 +77,15 @@ impl Client {
         let limit = self.remote().request_timeout().saturating_add(CONTENTION);
         let until = deadline(self.retry_budget().saturating_add(limit));
         persist(until, |_| self.remote().post(operation::SWEEP.path, &request, limit)).await
+    }
+
+    /// Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::InvalidRequest`] where the item has another lock, or its transaction is known; or the last
+    /// failure to reach the service.
+    pub async fn unlock_item(&self, request: &UnlockRequest) -> Result<UnlockResponse, Error> {
+        persist(self.until(), |left| self.remote().post(operation::UNLOCK.path, request, left)).await
     }
 
     /// Reads one item outside of transactions.

@@ -193,7 +193,7 @@ impl World {
             let change = if protocol.bounds.puts && lock.is_none() {
                 Change::Later
             } else {
-                Change::Now(content(life, record.version + 1))
+                Change::Now(Some(content(life, record.version + 1)))
             };
             // The adds go to the items in turn.
             let is_next = usize::try_from(record.version).is_ok_and(|version| version % protocol.bounds.items == item);

@@ -63,12 +63,12 @@ impl<S> Bench<S> {
 
 /// Checks random sequences of steps, each on a bench of its own. `source` is the file that keeps failed sequences.
 #[allow(clippy::needless_pass_by_value, reason = "a closure is written where it is passed")]
-pub(crate) fn check_sequences<S, T: Strategy>(
+pub(crate) fn check_sequences<B, T: Strategy>(
     cases: u32,
     source: &'static str,
     step: T,
-    bench: impl AsyncFn() -> Bench<S>,
-    check: impl AsyncFn(&mut Bench<S>, &T::Value),
+    bench: impl AsyncFn() -> B,
+    check: impl AsyncFn(&mut B, &T::Value),
 ) {
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::with_source_file(source) });
     let result = runner.run(&prop::collection::vec(step, 1..60), |steps| {

@@ -268,6 +268,39 @@ async fn answer_that_is_too_large_is_refused() {
     assert_eq!(refused.kind(), (413, "too-large", false), "{refused:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn body_that_is_too_large_leaves_the_transaction_as_it_was() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let id = api.begin(json!([add("Moe", 1)])).await;
+    let mut body = json!({ "transactionId": id, "requests": [add("Larry", 1)] }).to_string();
+    body.push_str(&" ".repeat(4 * 1024 * 1024));
+    let refused = api.send(Method::POST, "/v1/transactions/add", body.as_bytes()).await;
+    assert_eq!(refused.kind(), (413, "too-large", false));
+    assert!(is_free(&api.bank, "Larry").await);
+    let committed = api.ok("/v1/transactions/commit", json!({ "transactionId": id, "expectedItems": 1 })).await;
+    assert_eq!(committed["state"], "committed");
+    assert_eq!((api.seen("Moe").await, api.seen("Larry").await), (account("Moe", 101), account("Larry", 0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_carried_out_when_its_answer_is_too_large() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let id = api.begin(json!([])).await;
+    let mut requests = vec![add("Moe", 1)];
+    for number in 0..12 {
+        let name = format!("large-{number}");
+        let put = api.bank.dynamodb.put_item().table_name("accounts").set_item(Some(key(&name)));
+        put.item("data", AttributeValue::S("x".repeat(380_000))).send().await.expect("written");
+        requests.push(get(&name));
+    }
+    let refused = api.refused("/v1/transactions/add", json!({ "transactionId": id, "requests": requests })).await;
+    assert_eq!(refused.kind(), (413, "too-large", false));
+    let state = api.get(&id).await.body;
+    assert_eq!((&state["state"], state["requests"].as_array().expect("a list").len()), (&json!("pending"), 13));
+    api.ok("/v1/transactions/commit", json!({ "transactionId": id, "expectedItems": 13 })).await;
+    assert_eq!(api.seen("Moe").await, account("Moe", 101));
+}
+
 const JSON: &str = "application/json";
 
 /// The same routes over a socket, beside those of the locks.

@@ -1,6 +1,7 @@
 //! The result of each route for a valid request.
 
 use leasehold_dynamodb::fresh_uuid;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
 
 use super::{Api, account, account_key, add, get, is_free, put, with};
@@ -229,5 +230,58 @@ async fn operator_unlocks_an_item_of_an_unknown_transaction() {
         }
         assert_eq!(api.ok("/v1/items/get", read).await["item"], account("Moe", expected));
         assert!(is_free(&api.bank, "Moe").await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_of_transactions_are_counted_by_their_cause() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _recorder = metrics::set_default_local_recorder(&recorder);
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let named = |id: &str| json!({ "transactionId": id });
+    let committed = api.begin(json!([add("Moe", 1)])).await;
+    api.ok("/v1/transactions/commit", named(&committed)).await;
+    api.ok("/v1/transactions/begin", json!({ "commit": true, "requests": [add("Moe", 1)] })).await;
+    let undone = api.begin(json!([add("Moe", 1)])).await;
+    api.ok("/v1/transactions/rollback", named(&undone)).await;
+    let condition = with(add("Moe", 1), "ConditionExpression", json!("attribute_not_exists(id)"));
+    api.refused("/v1/transactions/begin", json!({ "requests": [condition] })).await;
+    let idle = api.begin(json!([add("Larry", 1)])).await;
+    for _ in 0..2 {
+        tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+        api.ok("/v1/transactions/sweep", json!({})).await;
+    }
+    api.refused("/v1/transactions/commit", named(&idle)).await;
+    let kept = api.begin(json!([add("Moe", 1)])).await;
+    let waiter = async {
+        // The older transaction goes first, so the two must not begin in the same millisecond.
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        let refused = api.refused("/v1/transactions/begin", json!({ "requests": [add("Moe", 1)] })).await;
+        assert_eq!(refused.kind().1, "contended");
+    };
+    let alive = async {
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            api.ok("/v1/transactions/add", json!({ "transactionId": kept, "requests": [] })).await;
+        }
+    };
+    tokio::select! {
+        () = waiter => {}
+        () = alive => {}
+    }
+
+    let text = handle.render();
+    for line in [
+        r#"Committed{operation="commit"} 1"#,
+        r#"Committed{operation="begin"} 1"#,
+        r#"RolledBack{operation="rollback"} 1"#,
+        r#"ConditionFailed{operation="begin"} 1"#,
+        r#"Evicted{operation="commit"} 1"#,
+        r#"Contended{operation="begin"} 1"#,
+        r#"Swept{operation="sweep"} 1"#,
+        r#"OldestTransaction_count{operation="sweep"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
     }
 }

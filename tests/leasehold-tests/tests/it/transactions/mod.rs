@@ -11,6 +11,7 @@ mod keys;
 mod large;
 mod matrix;
 mod measure;
+mod property;
 mod serialisability;
 mod stories;
 mod sweeps;
