@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::EngineError;
 
@@ -17,6 +18,10 @@ pub(crate) struct DatabaseFile {
     path: String,
     /// The identity of the opened file. Empty until SQLite has created it.
     identity: OnceLock<(u64, u64)>,
+    /// The write-ahead log, which SQLite creates when it opens the file.
+    log: OnceLock<File>,
+    /// Whether a sync has failed. Linux then takes the lost pages for written, so no later sync can be believed.
+    is_lost: AtomicBool,
     // The end of the process, even by a kill, closes the file and releases the lock.
     _lock: File,
 }
@@ -28,7 +33,7 @@ impl DatabaseFile {
         let lock = lock(&path)?;
         check_contents(&path)?;
         let path = path.into_os_string().into_string().map_err(|path| EngineError::NotUtf8 { path: path.into() })?;
-        Ok(Self { path, identity: OnceLock::new(), _lock: lock })
+        Ok(Self { path, identity: OnceLock::new(), log: OnceLock::new(), is_lost: AtomicBool::new(false), _lock: lock })
     }
 
     /// The file's absolute path.
@@ -36,10 +41,42 @@ impl DatabaseFile {
         Path::new(&self.path)
     }
 
-    /// Returns whether the path still leads to the file that was opened. SQLite would go on writing to a removed file.
-    pub(crate) fn is_in_place(&self) -> bool {
+    /// Opens the log, for syncs of its own. The database must be open.
+    pub(crate) fn open_log(&self) -> Result<(), EngineError> {
+        let path = beside(self.path(), "-wal");
+        let log = File::options().write(true).open(&path).map_err(|source| access(&path, source))?;
+        self.log.get_or_init(|| log);
+        Ok(())
+    }
+
+    /// Makes all commits durable, if there are any, and checks that they are in the files that the path names: SQLite
+    /// would go on writing to removed ones.
+    ///
+    /// # Errors
+    /// The message for the callers. No write before this call may be acknowledged.
+    pub(crate) fn check(&self, has_written: bool) -> Result<(), String> {
+        if has_written
+            && let Some(log) = self.log.get()
+            && let Err(error) = log.sync_data()
+        {
+            tracing::error!(%error, "the database cannot be written to the disk; start the service again");
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err("a write did not reach the disk".to_owned());
+        }
+        if !self.is_in_place() {
+            return Err("the database file was removed or replaced".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns whether the path still leads to the file that was opened, and the log has a name.
+    fn is_in_place(&self) -> bool {
         let found = fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        let log = self.log.get().and_then(|log| log.metadata().ok());
         found.is_some_and(|found| *self.identity.get_or_init(|| found) == found)
+            && log.is_some_and(|log| log.nlink() > 0)
     }
 
     /// The file's absolute path, as text.

@@ -26,6 +26,7 @@ mod error;
 mod file;
 mod names;
 mod operations;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -49,8 +50,10 @@ use crate::connector::Connector;
 use crate::file::DatabaseFile;
 use crate::names::Names;
 use crate::operations::Answer;
+use crate::queue::{Queue, Turn};
 
 pub use crate::error::EngineError;
+pub use crate::queue::urgent;
 
 /// The endpoint is never resolved, since no connection is made. The reserved top-level domain makes a client without
 /// its connector fail instead of reaching a real server.
@@ -70,6 +73,8 @@ struct Core {
     database: Database,
     names: Names,
     file: Option<DatabaseFile>,
+    /// The requests that wait for the file.
+    queue: Queue,
     /// How often writes were checked.
     checks: AtomicU64,
 }
@@ -91,11 +96,14 @@ impl Engine {
             |error: dynoxide::DynoxideError| EngineError::Open { path: file.path().to_owned(), source: error.into() };
         let database = Database::new(file.as_str()).map_err(failed)?;
         let names = Names::load(&database).map_err(failed)?;
+        // The engine's own commits no longer sync the log: the queue does, for all requests that wait.
+        database.disable_bulk_loading().map_err(failed)?;
+        file.open_log()?;
         Ok(Self::new(database, names, Some(file)))
     }
 
     fn new(database: Database, names: Names, file: Option<DatabaseFile>) -> Self {
-        let core = Arc::new(Core { database, names, file, checks: AtomicU64::new(0) });
+        let core = Arc::new(Core { database, names, file, queue: Queue::default(), checks: AtomicU64::new(0) });
         let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
         Self { core, connector }
     }
@@ -139,6 +147,7 @@ impl Engine {
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
     ///
+    /// For tests and benchmarks: a write of such a client is on disk with the next write through [`answer`](Self::answer).
     /// Signatures must be present, as clients expect, but are not verified: every client that reaches the listener can
     /// read and write the data. Bind it to the loopback interface. Requests that are running at shutdown are finished
     /// first.
@@ -187,14 +196,13 @@ impl fmt::Debug for Engine {
 
 impl Core {
     fn run(&self, target: &str, body: &[u8]) -> Answer {
-        let answer = self.names.run(&self.database, target, body);
-        match &self.file {
-            // Writes to a removed file are lost.
-            Some(file) if !file.is_in_place() => {
-                operations::internal_error("the database file was removed or replaced")
-            }
-            _ => answer,
-        }
+        self.names.run(&self.database, target, body)
+    }
+
+    /// Carries out the requests that wait for the file.
+    fn work(&self, turn: Turn) {
+        let sync = |has_written| self.file.as_ref().map_or(Ok(()), |file| file.check(has_written));
+        self.queue.work(turn, |target, body| self.run(target, body), sync);
     }
 }
 
