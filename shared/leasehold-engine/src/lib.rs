@@ -15,7 +15,8 @@
 //!
 //! - [`Engine::memory`] is for tests and benchmarks: everything is gone with the last clone.
 //! - [`Engine::open`] keeps a file. A write is on disk before it is answered. One process at a time
-//!   may have the file open; a second one is refused with [`EngineError::InUse`].
+//!   may have the file open; a second one is refused with [`EngineError::InUse`]. A damaged file is refused, and a
+//!   damaged row cannot be changed.
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
 //! Limits: requests run one at a time; no request is ever throttled, and no transaction ever conflicts (inject such
@@ -24,6 +25,7 @@
 mod connector;
 mod error;
 mod file;
+mod integrity;
 mod names;
 mod operations;
 mod queue;
@@ -47,7 +49,7 @@ use bytes::Bytes;
 use dynoxide::Database;
 
 use crate::connector::Connector;
-use crate::file::DatabaseFile;
+use crate::file::{DatabaseFile, open_error};
 use crate::names::Names;
 use crate::operations::Answer;
 use crate::queue::{Queue, Turn};
@@ -88,17 +90,17 @@ impl Engine {
 
     /// Opens the durable database at `path`, creating it where there is none.
     ///
-    /// Blocks while the file is read or upgraded. The lock that excludes other processes is a sibling file,
-    /// `<path>.lock`. It stays behind, because removing it would race with the next process.
+    /// Blocks while the file is read, checked or upgraded. The lock that excludes other processes belongs to the file
+    /// itself: it holds under each of its names.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = DatabaseFile::claim(path)?;
-        let failed =
-            |error: dynoxide::DynoxideError| EngineError::Open { path: file.path().to_owned(), source: error.into() };
+        let failed = |error: dynoxide::DynoxideError| open_error(file.path(), error);
         let database = Database::new(file.as_str()).map_err(failed)?;
         let names = Names::load(&database).map_err(failed)?;
         // The engine's own commits no longer sync the log: the queue does, for all requests that wait.
         database.disable_bulk_loading().map_err(failed)?;
         file.open_log()?;
+        file.protect()?;
         Ok(Self::new(database, names, Some(file)))
     }
 
@@ -196,7 +198,13 @@ impl fmt::Debug for Engine {
 
 impl Core {
     fn run(&self, target: &str, body: &[u8]) -> Answer {
-        self.names.run(&self.database, target, body)
+        let answer = self.names.run(&self.database, target, body);
+        match &self.file {
+            Some(file) if answer.status == 200 && operations::creates_table(target) => {
+                file.protect().map_or_else(|error| operations::internal_error(&error.to_string()), |()| answer)
+            }
+            _ => answer,
+        }
     }
 
     /// Carries out the requests that wait for the file.

@@ -98,6 +98,11 @@ pub(crate) fn may_have_written(target: &str, status: u16) -> bool {
     !(READS.contains(&operation) || status == 400 && ALL_OR_NOTHING.contains(&operation))
 }
 
+/// Returns whether the operation creates a table.
+pub(crate) fn creates_table(target: &str) -> bool {
+    operation_of(target) == "CreateTable"
+}
+
 fn operation_of(target: &str) -> &str {
     target.split_once('.').map_or("", |(_, operation)| operation)
 }
