@@ -27,14 +27,18 @@ fn refused(result: Result<Engine, EngineError>) -> EngineError {
 
 /// Opens a file that was in use a moment ago. A worker thread may release the last handle a little after its answer.
 #[allow(clippy::disallowed_methods, reason = "nothing tells when the handle is given back")]
-async fn reopened(path: &Path) -> Engine {
+async fn opened_again(path: &Path) -> Result<Engine, EngineError> {
     for _ in 0..200 {
         match Engine::open(path) {
             Err(EngineError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
     panic!("{} stays in use", path.display());
+}
+
+async fn reopened(path: &Path) -> Engine {
+    opened_again(path).await.unwrap()
 }
 
 fn client(engine: &Engine) -> Client {
@@ -305,6 +309,11 @@ async fn damaged_row_cannot_be_changed() {
         .unwrap_err();
     assert_eq!(error.into_service_error().code(), Some("InternalServerError"));
     put(&client, TABLE, "other").await;
+
+    drop((client, engine, beside));
+    let error = refused(opened_again(&path).await);
+    let expected = "it is damaged: the row \"S:k\" of the table locks has changed; restore a backup";
+    assert!(error.to_string().ends_with(expected), "{error}");
 }
 
 #[test]

@@ -94,7 +94,8 @@ impl Checked {
     /// Returns the bearer of the token, or everyone where no token is needed.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
-        bearer(headers).and_then(|token| tokens.bearer_of(token)).ok_or_else(unauthorized)
+        let token = bearer(headers).ok_or_else(unauthorized)?;
+        tokens.bearer_of(token)?.ok_or_else(unauthorized)
     }
 }
 
