@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::statvfs::statvfs;
+
 use crate::{EngineError, integrity};
 
 /// The first bytes of every SQLite database that is not empty.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
+/// Least space that a healthy disk has: the log grows to four megabytes before it is written into the database.
+const MIN_FREE_BYTES: u64 = 16 * 1024 * 1024;
 /// The files that SQLite keeps beside the database, by the ends of their names.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
@@ -86,6 +90,16 @@ impl DatabaseFile {
         found.is_some() && found == self.file.metadata().map(identity).ok() && log.is_some_and(|log| log.nlink() > 0)
     }
 
+    /// Refuses a disk that is nearly full, while writes still succeed.
+    ///
+    /// # Errors
+    /// The message for the log.
+    pub(crate) fn check_space(&self) -> Result<(), String> {
+        let found = statvfs(self.path()).map_err(|error| error.to_string())?;
+        let free = u64::from(found.blocks_available()) * u64::from(found.fragment_size());
+        if free < MIN_FREE_BYTES { Err(format!("the disk has {free} bytes left")) } else { Ok(()) }
+    }
+
     /// Gives each row of new tables a checksum.
     pub(crate) fn protect(&self) -> Result<(), EngineError> {
         integrity::protect(self.path()).map_err(|error| open_error(self.path(), error))
@@ -126,7 +140,8 @@ fn open(path: &Path) -> Result<(File, bool), EngineError> {
     match File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            File::open(path).map(|file| (file, false)).map_err(|source| access(path, source))
+            let file = File::options().read(true).write(true).open(path);
+            file.map(|file| (file, false)).map_err(|source| access(path, source))
         }
         Err(source) => Err(access(path, source)),
     }

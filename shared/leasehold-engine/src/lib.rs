@@ -136,12 +136,20 @@ impl Engine {
     /// leaves the file alone where a value is there already.
     ///
     /// # Errors
-    /// Fails if the file is missing, full or read-only.
+    /// Fails if the file is missing or read-only, or the disk is full or nearly so.
     pub async fn check_writes(&self, table: &str) -> Result<(), String> {
+        if let Some(file) = &self.core.file {
+            file.check_space()?;
+        }
         let check = self.core.checks.fetch_add(1, Ordering::Relaxed);
+        let value = format!("{:0>256}", format!("{}-{check}", std::process::id()));
+        // No less than a lock's row takes: where this fits, a row fits.
+        let tags: Vec<_> = (0..20)
+            .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number}"), "Value": value }))
+            .collect();
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
-            "Tags": [{ "Key": "leasehold:written", "Value": format!("{}-{check}", std::process::id()) }],
+            "Tags": tags,
         });
         let (status, body) = self.answer("DynamoDB_20120810.TagResource".to_owned(), tag.to_string().into()).await;
         if status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned()) }

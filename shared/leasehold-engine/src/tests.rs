@@ -263,7 +263,7 @@ async fn flipped_bit_frees_no_row() {
             let is_in_row = |at: &usize| content[*at..].starts_with(b"claimed") || content[..*at].ends_with(b"claimed");
             let near_rows = (0..content.len()).filter(is_in_row).flat_map(|at| at.saturating_sub(12)..at + 24);
             let near_rows = near_rows.filter(|at| *at < content.len());
-            for at in (0..content.len()).step_by(389).chain(near_rows) {
+            for at in (0..content.len()).step_by(1021).chain(near_rows) {
                 flips += 1;
                 let path = folder.path().join(format!("{flips}.db"));
                 for (other, content) in &files {
