@@ -144,7 +144,7 @@ impl Engine {
         let check = self.core.checks.fetch_add(1, Ordering::Relaxed);
         let value = format!("{:0>256}", format!("{}-{check}", std::process::id()));
         // No less than a lock's row takes: where this fits, a row fits.
-        let tags: Vec<_> = (0..20)
+        let tags: Vec<_> = (0..45)
             .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number}"), "Value": value }))
             .collect();
         let tag = serde_json::json!({
