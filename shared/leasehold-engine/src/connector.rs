@@ -51,8 +51,8 @@ pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answ
     }
     let (answer, turn) = core.queue.push(target, body);
     if let Some(turn) = turn {
-        // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network; `core`
-        // keeps the file locked until then.
+        // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network;
+        // `core` keeps the file locked until then.
         tokio::task::spawn_blocking(move || core.work(turn));
     }
     answer.await.unwrap_or_else(|_| operations::internal_error("the engine has stopped"))

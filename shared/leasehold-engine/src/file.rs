@@ -27,7 +27,8 @@ pub(crate) struct DatabaseFile {
     log: OnceLock<File>,
     /// Whether a sync has failed. Linux then takes the lost pages for written, so no later sync can be believed.
     is_lost: AtomicBool,
-    // The lock belongs to the file itself, and so to all of its names. The end of the process, even by a kill, releases it.
+    // The lock belongs to the file itself, and so to all of its names. The end of the process, even by a kill, releases
+    // it.
     file: File,
 }
 
@@ -96,7 +97,7 @@ impl DatabaseFile {
     /// The message for the log.
     pub(crate) fn check_space(&self) -> Result<(), String> {
         let found = statvfs(self.path()).map_err(|error| error.to_string())?;
-        let free = u64::from(found.blocks_available()) * u64::from(found.fragment_size());
+        let free = found.blocks_available() * found.fragment_size();
         if free < MIN_FREE_BYTES { Err(format!("the disk has {free} bytes left")) } else { Ok(()) }
     }
 

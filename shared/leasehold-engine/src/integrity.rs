@@ -77,8 +77,8 @@ pub(crate) fn protect(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The engine writes a row by an `INSERT OR REPLACE`: the old row is compared before it, and the new one gets its sum after
-/// it.
+/// The engine writes a row by an `INSERT OR REPLACE`: the old row is compared before it, and the new one gets its sum
+/// after it.
 fn triggers(table: &str) -> [(String, String); 2] {
     let (before, after) = (format!("{table}::compare"), format!("{table}::sum"));
     let on = quoted(table);

@@ -157,10 +157,10 @@ impl Engine {
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
     ///
-    /// For tests and benchmarks: a write of such a client is on disk with the next write through [`answer`](Self::answer).
-    /// Signatures must be present, as clients expect, but are not verified: every client that reaches the listener can
-    /// read and write the data. Bind it to the loopback interface. Requests that are running at shutdown are finished
-    /// first.
+    /// For tests and benchmarks: a write of such a client is on disk with the next write through
+    /// [`answer`](Self::answer). Signatures must be present, as clients expect, but are not verified: every client that
+    /// reaches the listener can read and write the data. Bind it to the loopback interface. Requests that are running
+    /// at shutdown are finished first.
     pub async fn expose(
         &self,
         listener: tokio::net::TcpListener,

@@ -295,7 +295,7 @@ async fn damaged_row_cannot_be_changed() {
     let client = client_with_table(&engine).await;
     claim(&client, "k", "me").send().await.unwrap();
     let beside = rusqlite::Connection::open(&path).unwrap();
-    beside.execute(r#"UPDATE locks SET item_json = replace(item_json, 'owner', 'ovner')"#, []).unwrap();
+    beside.execute("UPDATE locks SET item_json = replace(item_json, 'owner', 'ovner')", []).unwrap();
     let error = client
         .update_item()
         .table_name(TABLE)

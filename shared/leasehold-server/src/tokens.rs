@@ -2,8 +2,8 @@
 //!
 //! The file holds SHA-256 hashes only. A token is 256 random bits, so its hash cannot be reversed by guessing.
 //!
-//! A running service obeys the file as it is: an emptied one revokes all tokens, and while the file is missing or wrong,
-//! nobody can be told from a bearer whose token was revoked, so every request is refused.
+//! A running service obeys the file as it is: an emptied one revokes all tokens, and while the file is missing or
+//! wrong, nobody can be told from a bearer whose token was revoked, so every request is refused.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
