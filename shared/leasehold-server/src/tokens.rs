@@ -313,7 +313,7 @@ mod tests {
             for name in 0..12 {
                 let path = &path;
                 scope.spawn(move || {
-                    Tokens::add(path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added")
+                    Tokens::add(path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added");
                 });
             }
         });
