@@ -1,10 +1,13 @@
 //! The command that runs under a lock or permits: its environment, its signals, its end.
 
 use std::ffi::OsString;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::FutureExt;
+use futures_util::future::pending;
 use leasehold_client::{Client, ErrorKind, Heartbeats, Loss};
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -137,6 +140,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) sort_key: Option<&'a str>,
     /// The occurrence that a success of the command completes.
     pub(crate) occurrence: Option<&'a str>,
+    /// The time for which somebody may wait before the command is asked to end.
+    pub(crate) yield_after: Option<Duration>,
 }
 
 /// A command while it runs.
@@ -227,6 +232,7 @@ impl Runner<'_> {
     async fn supervise(&self, mut child: Child, grant: &Grant, signals: &mut Signals) -> Supervised {
         let mut lost = grant.lost();
         let mut asked = None;
+        let mut patience = pin!(self.patience(grant).fuse());
         loop {
             if let Some(status) = reap(child.guardian.id) {
                 match status {
@@ -251,6 +257,11 @@ impl Runner<'_> {
                     let impatient = self.stop(&child.guardian, signals).await;
                     return Supervised::Stopped(asked.or(impatient));
                 }
+                after = &mut patience => {
+                    let said = format!("somebody has waited for {}: asking the command to end", show(after));
+                    self.common.output.warn(&said);
+                    child.guardian.pass_on(Received { signal: Signal::SIGTERM, sent_here: true });
+                }
                 received = signals.next() => {
                     if received.is_ending() {
                         asked = asked.or(Some(received));
@@ -259,6 +270,14 @@ impl Runner<'_> {
                 }
             }
         }
+    }
+
+    /// Resolves when somebody has waited for as long as the holder does not give way. Returns that time.
+    async fn patience(&self, grant: &Grant) -> Duration {
+        let Some(after) = self.yield_after else { return pending().await };
+        grant.wanted().await;
+        sleep_until(Instant::now() + after).await;
+        after
     }
 
     /// Says why the guardian has stopped the command.

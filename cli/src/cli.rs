@@ -17,6 +17,7 @@ use crate::commands::get::{self, GetArgs};
 use crate::commands::guard::{self, GuardArgs};
 use crate::commands::heartbeat::{self, HeartbeatArgs};
 use crate::commands::ls::{self, LsArgs};
+use crate::commands::occurrence::{self, OccurrenceArgs};
 use crate::commands::release::{self, ReleaseArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::serve::{self, ServeArgs};
@@ -50,6 +51,7 @@ enum Command {
     Release(ReleaseArgs),
     Break(BreakArgs),
     Capacity(CapacityArgs),
+    Occurrence(OccurrenceArgs),
     Get(GetArgs),
     Ls(LsArgs),
     Watch(WatchArgs),
@@ -113,6 +115,7 @@ impl Command {
             Self::Release(args) => in_runtime(release::main(args))?,
             Self::Break(args) => in_runtime(break_lock::main(args))?,
             Self::Capacity(args) => in_runtime(capacity::main(args))?,
+            Self::Occurrence(args) => in_runtime(occurrence::main(args))?,
             Self::Get(args) => in_runtime(get::main(args))?,
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
@@ -138,6 +141,7 @@ impl Command {
             | Self::Release(ReleaseArgs { common, .. })
             | Self::Break(BreakArgs { common, .. })
             | Self::Capacity(CapacityArgs { common, .. })
+            | Self::Occurrence(OccurrenceArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })

@@ -58,7 +58,7 @@ pub(crate) struct Failure {
     /// A sentence that says what to do. `None`: nobody reads the output.
     message: Option<String>,
     /// The lock and its holder, if they are known.
-    lock: Option<Box<Lock>>,
+    pub(crate) lock: Option<Box<Lock>>,
     /// Whether a Ctrl-C is the reason.
     pub(crate) is_interrupt: bool,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, pending};
 use leasehold_client::wire::Secret;
 use leasehold_client::{
     Acquisition, AllGuard, AllRequest, Client, Error, Guard, Loss, PermitGuard, PermitRequest, Release, Semaphore,
@@ -136,6 +136,14 @@ impl Grant {
             Self::Lock(guard) => guard.lost().boxed(),
             Self::Permits(guard) => guard.lost().boxed(),
             Self::All(guard) => guard.lost().boxed(),
+        }
+    }
+
+    /// Resolves when somebody waits for the lock. Holders of permits have a queue, and nobody marks several locks.
+    pub(crate) fn wanted(&self) -> BoxFuture<'static, ()> {
+        match self {
+            Self::Lock(guard) => guard.wanted().boxed(),
+            Self::Permits(_) | Self::All(_) => pending().boxed(),
         }
     }
 

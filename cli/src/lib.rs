@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! run, elect   hold a lock while a command runs                  guard, exec tie that command to its keeper
-//! acquire, heartbeat, release, break_lock, capacity              documents   completions, manual pages
+//! acquire, heartbeat, release, break_lock, capacity, occurrence  documents   completions, manual pages
 //! get, ls, watch                                                 demo        a story of two hosts (fenced_write: their job)
 //! serve        the service on this machine (leasehold-server); console: its page, for any service; token
 //! ```

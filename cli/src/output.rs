@@ -250,6 +250,7 @@ fn describe_lock(lock: &Lock, sightings: Option<&Sightings>) -> String {
         .with("version", &lock.record_version_number)
         .with_some("running", lock.occurrence.as_deref())
         .with_some("done", lock.last_occurrence.as_deref())
+        .with_some("wanted by", lock.wanted_by.as_deref())
         .with_some("data", lock.data.as_deref())
         .with_some("data", lock.data_base64.as_ref().map(|base64| format!("{base64} (base64)")).as_deref());
     for (name, value) in &lock.attributes {

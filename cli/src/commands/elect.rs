@@ -72,6 +72,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         lease: args.lease.lease,
         sort_key: key.sort_key.as_deref(),
         occurrence: None,
+        yield_after: None,
     };
     loop {
         let leader = args.campaign(&client, &mut signals).await?;

@@ -195,6 +195,7 @@ mod tests {
             fencing_token: Some(1_795_256_832_324_117),
             occurrence: None,
             last_occurrence: None,
+            wanted_by: None,
             data: None,
             data_base64: None,
             attributes: Map::from_iter([("team".to_owned(), json!("blue"))]),

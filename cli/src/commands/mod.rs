@@ -13,6 +13,7 @@ pub(crate) mod get;
 pub(crate) mod guard;
 pub(crate) mod heartbeat;
 pub(crate) mod ls;
+pub(crate) mod occurrence;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod serve;

@@ -13,6 +13,7 @@ use crate::duration;
 use crate::failure::{Failure, status};
 use crate::grant::Grant;
 use crate::lock_args::{RequestArgs, asking};
+use crate::output::plain;
 use crate::signals::Signals;
 use crate::waiting::Indicator;
 
@@ -80,6 +81,12 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     child: ChildArgs,
+
+    /// Give way: when somebody has waited for the lock for this long, send the command a SIGTERM, and wait until it
+    /// ends by itself. Only waiters that tell it count; those of Leasehold do. Goes with one plain lock.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_or_zero,
+        conflicts_with_all = ["of", "shared", "exclusive", "fair"])]
+    yield_after: Option<Duration>,
 
     /// End with this status if another holder has the lock.
     #[arg(long, value_name = "STATUS", default_value_t = status::HELD)]
@@ -158,7 +165,10 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
     let client = args.common.client().await?;
     let occurrence = args.occurrence.occurrence(duration::since_epoch());
     let grant = args.acquire(&client, occurrence.as_deref(), &mut signals).await;
-    let grant = grant.map_err(|failure| failure.replace_status(status::HELD, args.held_status))?;
+    let grant = grant.map_err(|failure| {
+        args.warn_of_a_later_occurrence(occurrence.as_deref(), &failure);
+        failure.replace_status(status::HELD, args.held_status)
+    })?;
     args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
@@ -167,6 +177,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
         lease: args.lease(),
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
+        yield_after: args.yield_after,
     };
     match runner.run(grant, &mut signals).await? {
         End::Ended(status) => Ok(status),
@@ -194,9 +205,23 @@ impl RunArgs {
             ("--data", self.request.has_data()),
             ("--once", self.occurrence.once.is_some()),
             ("--every", self.occurrence.every.is_some()),
+            ("--yield-after", self.yield_after.is_some()),
         ];
         let of_one = of_one.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
         refuse(of_one.chain(self.request.of_a_plain_lock()), "goes with one key, and there are several")
+    }
+
+    /// Warns where a later occurrence is recorded as done: no run is due until then.
+    fn warn_of_a_later_occurrence(&self, occurrence: Option<&str>, failure: &Failure) {
+        let last = failure.lock.as_ref().and_then(|lock| lock.last_occurrence.as_deref());
+        if let (Some(occurrence), Some(last)) = (occurrence, last)
+            && last > occurrence
+        {
+            let (last, occurrence) = (plain(last), plain(occurrence));
+            self.common.output.warn(&format!(
+                "{last} is recorded as done, which sorts after {occurrence}; if by mistake, `leasehold occurrence` sets it back"
+            ));
+        }
     }
 
     async fn acquire(

@@ -218,13 +218,64 @@ async fn occurrence_is_run_until_it_succeeds_once() {
     assert_eq!(run("2026-1", "exit 3").await.status, 3, "a run that fails is not done");
     assert_eq!(run("2026-1", "kill -TERM $$").await.status, 143);
     assert_eq!(run("2026-1", "echo $LEASEHOLD_OCCURRENCE").await.ok(), "2026-1\n");
-    for occurrence in ["2026-1", "2026-0"] {
+    let line = "leasehold: job is already done, up to 2026-1\n";
+    for (occurrence, warning) in [
+        ("2026-1", ""),
+        (
+            "2026-0",
+            "leasehold: 2026-1 is recorded as done, which sorts after 2026-0; if by mistake, `leasehold occurrence` sets it \
+             back\n",
+        ),
+    ] {
         let done = run(occurrence, "echo again").await;
-        let line = "leasehold: job is already done, up to 2026-1\n";
-        assert_eq!((done.status, done.stdout.as_str(), done.stderr.as_str()), (0, "", line));
+        assert_eq!((done.status, done.stdout.as_str(), done.stderr), (0, "", format!("{line}{warning}")));
     }
     assert_eq!(serve.run(&["run", "job", "--once", "2026-1", "-q", "--", "echo", "again"]).await.ok(), "");
     assert_eq!(run("2026-2", "echo next").await.ok(), "next\n");
+}
+
+#[tokio::test]
+async fn far_occurrence_is_set_back_by_an_operator() {
+    let serve = Serve::memory().await;
+    let run =
+        async |occurrence: &str| serve.run(&["run", "job", "--once", occurrence, "-q", "--", "echo", "ran"]).await;
+    assert_eq!(run("9999").await.ok(), "ran\n");
+    assert_eq!(run("2026-2").await.ok(), "");
+    let seen = serve.get("job").await["recordVersionNumber"].as_str().unwrap().to_owned();
+    let set = serve.run(&["occurrence", "job", "--set", "2026-1"]).await;
+    assert_eq!(set.ok(), "job is done up to 2026-1\n");
+    assert_eq!(run("2026-1").await.ok(), "");
+    assert_eq!(run("2026-2").await.ok(), "ran\n");
+    let late = serve.run(&["occurrence", "job", "--set", "2026-1", "--rvn", &seen]).await;
+    assert!(late.status != 0 && late.stderr.contains("changed since you looked"), "{late:?}");
+    serve.acquire("job", "mine").await;
+    let held = serve.run(&["occurrence", "job", "--set", "2026-1"]).await;
+    assert_eq!(held.status, 75, "{held:?}");
+}
+
+#[tokio::test]
+async fn success_of_another_run_is_not_ones_own() {
+    let serve = Serve::memory().await;
+    let again =
+        format!("{0} break job --yes -q && {0} run job --once 2026-1 -q -- true", env!("CARGO_BIN_EXE_leasehold"));
+    let ended = serve.run(&["run", "job", "--once", "2026-1", "--", "sh", "-c", &again]).await;
+    assert_eq!(ended.status, 0);
+    assert!(ended.stderr.contains("job was lost while the command ran"), "{ended:?}");
+    assert!(ended.stderr.contains("2026-1 is not recorded as done"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn command_gives_way_when_somebody_waits() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let script = "echo $$ > holder; trap 'exit 5' TERM; while :; do sleep 0.05; done";
+    let holder = spawn_in(&serve, folder.path(), &["run", "job", "--lease", "1s", "--yield-after", "100ms"], script);
+    started(folder.path(), "holder").await;
+    let waiter = spawn_in(&serve, folder.path(), &["run", "job", "--wait", "forever", "-q"], "echo next");
+    let ended = finish(holder).await;
+    assert_eq!(ended.status, 5, "the command ended by itself: {ended:?}");
+    assert!(ended.stderr.contains("somebody has waited for 100ms: asking the command to end"), "{ended:?}");
+    assert_eq!(finish(waiter).await.ok(), "next\n");
 }
 
 #[tokio::test]
@@ -252,6 +303,8 @@ async fn options_that_exclude_each_other_are_refused() {
         (&["a", "--permits", "3"], "required arguments were not provided"),
         (&["a", "--permits", "0", "--of", "3"], "0 is not in 1.."),
         (&["a", "b", "--fair"], "several keys are plain locks"),
+        (&["a", "--of", "3", "--yield-after", "1s"], "cannot be used with"),
+        (&["a", "b", "--yield-after", "1s"], "--yield-after goes with one key, and there are several"),
         (&["a", "b", "--every", "1h"], "--every goes with one key, and there are several"),
         (&["a", "--fair", "--attribute", "x=y"], "--attribute goes with a plain lock, and the key is a semaphore"),
     ] {

@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "run",
     "elect",
     "acquire",
@@ -17,6 +17,7 @@ const COMMANDS: [&str; 17] = [
     "release",
     "break",
     "capacity",
+    "occurrence",
     "get",
     "ls",
     "transactions",
@@ -190,7 +191,11 @@ async fn failures_say_what_to_do_and_have_a_status() {
         (&["release", "Nobody", "--lease-id", "x"], 0, ""),
         (&["acquire", "Curly", "--lease", "20ms"], 64, "a lease must be 100ms to 24h, not 20ms"),
         (&["get", "Moe", "--sort-key", "1"], 64, "This table has no sort key: leave sortKey out."),
-        (&["break", "Moe", "--rvn", "other"], 73, "The lock changed since you looked. Look again before you break it."),
+        (
+            &["break", "Moe", "--rvn", "other"],
+            73,
+            "The lock changed since you looked. Look again before you change it.",
+        ),
         (
             &["break", "Moe"],
             2,

@@ -26,6 +26,7 @@ from leasehold import (
     LockView,
     Ran,
     SemaphoreView,
+    VersionMismatch,
     WrongKind,
 )
 
@@ -211,6 +212,20 @@ def test_malformed_sets_of_locks_are_refused(client: Client, key: str) -> None:
 
 
 # Once an occurrence
+
+
+def test_occurrence_is_set_back_by_an_operator(client: Client, key: str, kind: str) -> None:
+    def run(occurrence: str) -> Ran[Any] | Done:
+        return client.once(key, occurrence, lambda guard: returning(None, kind))
+
+    run("9999")
+    assert isinstance(run("2026-2"), Done)
+    seen = client.get(key).record_version_number
+    version = client.set_occurrence(key, "2026-1", seen)
+    assert client.get(key).record_version_number == version
+    assert isinstance(run("2026-2"), Ran)
+    with pytest.raises(VersionMismatch):
+        client.set_occurrence(key, "2026-1", seen)
 
 
 def test_occurrence_runs_once(client: Client, make_client: MakeClient, key: str, kind: str) -> None:

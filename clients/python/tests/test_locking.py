@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
+from typing import Any
 
 import pytest
 from conftest import MakeClient, broken, eventually, keeper_threads
@@ -488,9 +491,28 @@ def test_wait_can_be_cancelled_by_an_event(make_client: MakeClient, key: str, ki
     assert not client._core.guards
 
 
-def test_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key: str) -> None:
+def plain(service: str, operation: str, **members: str) -> Any:
+    """Sends a request as a caller of plain HTTP does."""
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{service}/v1/{operation}", json.dumps(members).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def test_unwanted_key_is_taken_again_without_a_pause(make_client: MakeClient, key: str) -> None:
+    client = make_client(poll_interval=3600)
+    for _ in range(6):
+        with client.lock(key) as guard:
+            assert not guard.wanted
+
+
+def test_wanted_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key: str, service: str) -> None:
     client = make_client(poll_interval=5)
-    with client.lock(key):
+    with client.lock(key) as guard:
+        assert plain(service, "want", key=key, ownerName="waiter") == {"outcome": "marked"}
+        assert client.get(key).wanted_by == "waiter"
+        guard.heartbeat()
+        assert guard.wanted
         released = time.monotonic()
     start = time.monotonic()
     with client.lock(f"{key}-other"):
@@ -500,6 +522,14 @@ def test_released_key_is_asked_for_again_after_a_poll(make_client: MakeClient, k
     start = time.monotonic()
     assert isinstance(client.try_acquire(key), Guard)
     assert time.monotonic() - start < 4
+
+
+def test_waiter_marks_the_lock_of_another_client(make_client: MakeClient, key: str) -> None:
+    guard = make_client(owner_name="holder").acquire(key).granted()
+    assert isinstance(make_client(owner_name="waiter").acquire(key, wait=2.5), Held)
+    eventually(lambda: make_client().get(key).wanted_by == "waiter")
+    guard.heartbeat()
+    assert guard.wanted
 
 
 def test_detached_lock_is_resumed_above_its_number(make_client: MakeClient, key: str) -> None:

@@ -46,6 +46,7 @@ from leasehold._timing import (
     heartbeat_every,
     heartbeat_pause,
     heartbeat_retry_pause,
+    mark_pause,
     poll_pause,
     request_timeout,
     retry_after,
@@ -105,8 +106,12 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     "backoff": backoff,
     "pollPause": lambda given: poll_pause(seconds(given["chosenMs"]), given["retryAfterMs"] / 1000, given["jitter"]),
     "returnPause": lambda given: return_pause(
-        seconds(given["releasedAgoMs"]), seconds(given["chosenMs"]), given["jitter"]
+        seconds(given["releasedAgoMs"]),
+        seconds(given.get("unwantedForMs")),
+        seconds(given["chosenMs"]),
+        given["jitter"],
     ),
+    "markPause": lambda given: mark_pause(given["jitter"]),
     "requestTimeout": timeout,
     "heartbeatInterval": interval,
     "heartbeatPause": lambda given: heartbeat_pause(given["intervalMs"] / 1000, given["jitter"]),

@@ -72,13 +72,14 @@ def test_waiter_watches_until_the_lock_is_deleted(
     assert result.outcome == "created"
 
 
-def test_dead_holder_is_taken_over_after_one_watch(
+def test_dead_holder_is_taken_over_after_its_watches(
     proxy: Proxy, make_client: MakeClient, waiter: Client, key: str
 ) -> None:
     make_client().acquire(key, lease=3, manual_heartbeats=True).granted()
     guard = waiter.acquire(key, wait=30).granted()
     assert guard.outcome == "takenOver"
-    assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
+    assert proxy.count("acquire") == 2
+    assert 1 <= proxy.count("watch") <= 2, "the first watch ends with the mark"
     watched = next(request.path for request in proxy.seen if request.action == "watch")
     assert 0 < int(watched.rpartition("waitMs=")[2]) <= 3005, "its lease, a thousandth, and the rounding"
 
@@ -88,7 +89,8 @@ def test_wait_that_ends_has_one_last_look(proxy: Proxy, make_client: MakeClient,
     held = waiter.acquire(key, wait=3)
     assert isinstance(held, Held)
     assert held.lock.owner_name == "one"
-    assert (proxy.count("acquire"), proxy.count("watch")) == (2, 1)
+    assert proxy.count("acquire") == 2
+    assert 1 <= proxy.count("watch") <= 2, "the first watch ends with the mark"
 
 
 def test_chosen_poll_interval_polls(proxy: Proxy, make_client: MakeClient, key: str) -> None:

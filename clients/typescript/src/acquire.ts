@@ -8,6 +8,7 @@ import { checkGuardOptions, type GuardOptions } from "./holding.js";
 import type { Lock } from "./lock.js";
 import { type CallOptions, checkLease } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
+import { Patience } from "./patience.js";
 import { toWire } from "./payload.js";
 import type { Answers, Requests, SendOptions } from "./service.js";
 import { sleepUntil } from "./timers.js";
@@ -61,6 +62,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
   #named: string | null | undefined;
   /** The time from which the found lock is stale, on the monotonic clock. */
   #staleFrom = Infinity;
+  readonly #patience: Patience;
   /**
    * The outcome of the first grant, which names the previous owner even if that grant arrived too late to be
    * of use.
@@ -74,6 +76,8 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     leaseDuration: number,
   ) {
     super(context, leaseDuration, options.lockDelay);
+    const target = { key, sortKey: options.sortKey };
+    this.#patience = new Patience(context, target, options.ownerName ?? context.ownerName);
   }
 
   protected async send(): Promise<Guard> {
@@ -135,7 +139,9 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     const { runtime, pollInterval } = context;
     const { staleness, sortKey } = this.options;
     const pollAt = runtime.now() + pollPause(pollInterval, refusal.retryAfter, runtime.random());
-    let version = refusal.lock.recordVersionNumber;
+    let { lock } = refusal;
+    let version = lock.recordVersionNumber;
+    this.#patience.saw(lock);
     // A version that was named without success waits for the next poll. If the service judges, it must be
     // asked.
     const staleFrom = (): number => (staleness === "clock" || version === this.#named ? pollAt : this.#staleFrom);
@@ -144,12 +150,15 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       return;
     }
     for (;;) {
-      const until = Math.min(staleFrom(), budget.deadline);
-      if (runtime.now() >= until) return;
+      const end = Math.min(staleFrom(), budget.deadline);
+      if (runtime.now() >= end) return;
+      this.#patience.saw(lock);
+      const until = Math.min(end, this.#patience.endsAt(lock));
       const sight = await watch(context, { key, sortKey }, version, until, signal);
       if (sight?.lock?.state !== "held") return;
-      this.#see(sight.lock, budget);
-      version = sight.lock.recordVersionNumber;
+      ({ lock } = sight);
+      this.#see(lock, budget);
+      version = lock.recordVersionNumber;
     }
   }
 

@@ -18,7 +18,7 @@ import { Held } from "./held.js";
 import { Lease } from "./lease.js";
 import type { Lock } from "./lock.js";
 import { type Numbered, Numbers } from "./numbers.js";
-import { LAST_LOOK_MS, requestTimeout, retryPause, returnPause, type Wait, WaitBudget } from "./pacing.js";
+import { LAST_LOOK_MS, requestTimeout, retryPause, type Wait, WaitBudget } from "./pacing.js";
 import { retrying, type SendOptions } from "./service.js";
 import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
 
@@ -206,8 +206,8 @@ async function attempts<Guard extends Grip, View extends Lock>(
 }
 
 /**
- * Pauses for one poll after this client's own release of the key. Two clients that return at once would
- * otherwise starve each other.
+ * Pauses for one poll after this client's own release of the key, where others waited. Two clients that return at once
+ * would otherwise starve each other.
  */
 async function giveWay(
   context: Context,
@@ -217,9 +217,7 @@ async function giveWay(
   signal: AbortSignal,
 ): Promise<void> {
   const { runtime, releases, pollInterval } = context;
-  const releasedAt = releases.get(key, sortKey);
-  if (releasedAt === undefined) return;
-  const pause = returnPause(runtime.now() - releasedAt, pollInterval, runtime.random());
+  const pause = releases.returns({ key, sortKey }, pollInterval, runtime.now(), runtime.random());
   if (pause > 0) await sleepUntil(runtime, Math.min(runtime.now() + pause, deadline), signal);
 }
 

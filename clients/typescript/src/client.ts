@@ -21,12 +21,12 @@ import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, typ
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { PermitsGuard } from "./permits.js";
 import { Sightings } from "./plan.js";
-import { Recent } from "./recent.js";
+import { Releases } from "./releases.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
 import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
 import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
-import { type Answers, retrying, Service } from "./service.js";
+import { type Answers, retrying, type SendOptions, Service } from "./service.js";
 import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
@@ -223,7 +223,7 @@ export class Client implements AsyncDisposable {
       waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
       watching: { isPossible: true },
       guards: new Set(),
-      releases: new Recent(),
+      releases: new Releases(),
       underWay: new Set(),
       closed: this.#closing.signal,
       releaseFailed(error, guard) {
@@ -358,10 +358,9 @@ export class Client implements AsyncDisposable {
       ...toWire(options.data),
     };
     const { runtime, service } = this.#context;
-    const { outcome } = await retrying(runtime, (sendOptions) => service.ask("release", request, sendOptions), {
-      signal: options.signal,
-    });
-    this.#context.releases.set(key, options.sortKey, runtime.now());
+    const send = (sendOptions: SendOptions) => service.ask("release", request, sendOptions);
+    const { outcome, wanted } = await retrying(runtime, send, { signal: options.signal });
+    this.#context.releases.released(key, options.sortKey, wanted ?? false, runtime.now());
     return outcome;
   }
 
@@ -381,8 +380,13 @@ export class Client implements AsyncDisposable {
     options: OnceOptions = {},
   ): Promise<Done<T> | AlreadyDone | Held> {
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
-      if (error instanceof AlreadyDoneError) return { kind: "already-done", lock: error.lock };
-      throw error;
+      if (!(error instanceof AlreadyDoneError)) throw error;
+      const { lastOccurrence } = error.lock;
+      if (lastOccurrence !== occurrence)
+        console.warn(
+          `leasehold: ${JSON.stringify(key)} is done up to ${lastOccurrence}, which sorts after ${occurrence}`,
+        );
+      return { kind: "already-done", lock: error.lock };
     });
     if (guard.kind !== "granted") return guard;
     const result = await work(this.#context, guard, body);
@@ -555,6 +559,27 @@ export class Client implements AsyncDisposable {
     return (
       await retrying(runtime, (sendOptions) => service.ask("break", request, sendOptions), { signal: options.signal })
     ).outcome;
+  }
+
+  /**
+   * Sets which occurrence counts as the last one that is done, as an operator, if the lock is free and still has the
+   * version that you saw. Resolves with its new version.
+   *
+   * @throws {VersionMismatchError} the lock changed since.
+   * @throws {LockHeldError} the lock has a holder, whose run may still complete an occurrence.
+   */
+  async setOccurrence(
+    key: string,
+    lastOccurrence: string,
+    recordVersionNumber: string,
+    options: CallOptions = {},
+  ): Promise<string> {
+    const request = { key, sortKey: options.sortKey, lastOccurrence, recordVersionNumber };
+    const { runtime, service } = this.#context;
+    const answer = await retrying(runtime, (sendOptions) => service.ask("occurrence", request, sendOptions), {
+      signal: options.signal,
+    });
+    return answer.recordVersionNumber;
   }
 
   /**

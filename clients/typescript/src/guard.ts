@@ -33,6 +33,7 @@ export class Guard extends Holding<Change> {
   /** The payload as text, if it is UTF-8. */
   readonly text: string | undefined;
   readonly #host: GuardHost;
+  #isWanted = false;
 
   /** @internal */
   constructor(host: GuardHost, grant: LockGrant, lease: Lease, options: GuardOptions) {
@@ -42,6 +43,14 @@ export class Guard extends Holding<Change> {
     const payload = fromWire(grant);
     this.data = payload.data;
     this.text = payload.text;
+  }
+
+  /**
+   * Whether somebody waits for the lock, as far as a heartbeat has told. A holder may release the lock earlier than
+   * planned.
+   */
+  get wanted(): boolean {
+    return this.#isWanted;
   }
 
   /** The version, which changes with every heartbeat. */
@@ -79,9 +88,10 @@ export class Guard extends Holding<Change> {
   }
 
   protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
-    return renewalOf(
-      await this.#host.service.ask("heartbeat", { ...request, fencingToken: this.fencingToken }, sendOptions),
-    );
+    const numbered = { ...request, fencingToken: this.fencingToken };
+    const answer = await this.#host.service.ask("heartbeat", numbered, sendOptions);
+    this.#isWanted ||= answer.wanted ?? false;
+    return renewalOf(answer);
   }
 }
 

@@ -19,7 +19,7 @@ import {
   longestHeartbeatInterval,
   OPERATION_BOUND_MS,
 } from "./pacing.js";
-import type { Recent } from "./recent.js";
+import type { Releases } from "./releases.js";
 import type { Runtime } from "./runtime.js";
 import { retrying, type SendOptions, type Service } from "./service.js";
 import type { Telemetry } from "./telemetry.js";
@@ -86,6 +86,13 @@ export function checkGuardOptions(
   }
 }
 
+/** The answer to a release. */
+interface Released {
+  readonly outcome: ReleaseOutcome;
+  /** Whether somebody waits for the lock, as far as is known. */
+  readonly wanted?: boolean;
+}
+
 /** The parts of a client that a guard needs. */
 export interface GuardHost {
   readonly service: Service;
@@ -93,8 +100,8 @@ export interface GuardHost {
   readonly telemetry: Telemetry;
   /** The guards that are held, or being released. */
   readonly guards: Set<Holding>;
-  /** The times of this client's last releases, on the monotonic clock. */
-  readonly releases: Recent<number>;
+  /** This client's last releases. */
+  readonly releases: Releases;
   /** Reports a failed release that must not throw. Never throws. */
   releaseFailed(error: unknown, guard: Holding): void;
 }
@@ -292,7 +299,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
 
   /** @internal */
   protected releaseBy(
-    send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>,
+    send: (sendOptions: SendOptions) => Promise<Released>,
     signal: AbortSignal | undefined,
   ): Promise<ReleaseOutcome> {
     this.#released ??= this.#release(send, signal);
@@ -349,7 +356,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   async #release(
-    send: (sendOptions: SendOptions) => Promise<{ outcome: ReleaseOutcome }>,
+    send: (sendOptions: SendOptions) => Promise<Released>,
     signal: AbortSignal | undefined,
   ): Promise<ReleaseOutcome> {
     const { runtime, guards } = this.#context;
@@ -358,8 +365,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       const loss = this.#lossByNow();
       if (loss) throw this.#lose(loss);
       this.#end(new LockLostError(this.key, "released", "It was released."));
-      const { outcome } = await retrying(runtime, send, { lease: this.#leaseDuration, signal });
-      this.#context.releases.set(this.key, this.sortKey, runtime.now());
+      const { outcome, wanted } = await retrying(runtime, send, { lease: this.#leaseDuration, signal });
+      this.#context.releases.released(this.key, this.sortKey, wanted ?? false, runtime.now());
       return outcome;
     } catch (error) {
       if (error instanceof LockLostError) throw this.#lose(error);

@@ -42,6 +42,7 @@ const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
   release: ["POST", "/v1/release"],
   want: ["POST", "/v1/want"],
   break: ["POST", "/v1/break"],
+  occurrence: ["POST", "/v1/occurrence"],
   get: ["GET", "/v1/lock"],
   watch: ["GET", "/v1/watch"],
   "semaphore-acquire": ["POST", "/v1/semaphore/acquire"],

@@ -38,6 +38,7 @@ const LOCK_CALLS: ReadonlySet<Call> = new Set([
   "release",
   "want",
   "break",
+  "occurrence",
   "get",
 ]);
 /** The limit for baggage in a client context, whose size is bounded. */

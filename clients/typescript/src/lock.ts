@@ -19,6 +19,8 @@ export interface Lock extends Payload {
   readonly lastOccurrence?: string;
   /** The occurrence that the holder runs. */
   readonly occurrence?: string;
+  /** The owner name of a waiter who marked the lock. */
+  readonly wantedBy?: string;
   /** Additional attributes of the row. Sets are lists, binary values base64. */
   readonly attributes?: Readonly<Record<string, unknown>>;
 }
@@ -93,6 +95,7 @@ export function lockFromWire(wire: components["schemas"]["Lock"]): Lock | Semaph
     ...fromWire(wire),
     ...(typeof wire.lastOccurrence === "string" && { lastOccurrence: wire.lastOccurrence }),
     ...(typeof wire.occurrence === "string" && { occurrence: wire.occurrence }),
+    ...(typeof wire.wantedBy === "string" && { wantedBy: wire.wantedBy }),
     ...(wire.attributes && { attributes: wire.attributes }),
     ...semaphoreFromWire(wire),
   };

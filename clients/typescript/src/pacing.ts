@@ -5,6 +5,8 @@
 
 /** The default interval between two polls. */
 const POLL_MS = 1000;
+/** A lock that nobody wanted is taken again at once for this long. A waiter marks a lock within this time. */
+const AT_ONCE_MS = 1000;
 /** The shortest poll interval that a caller can choose: about the time of one answer. */
 const SHORTEST_POLL_MS = 50;
 /** The longest time-out of a request. */
@@ -76,10 +78,26 @@ export function watchDuration(left: number): number {
 
 /**
  * Returns the pause before a client requests a key again that it released `releasedAgo`: one poll, so that
- * others come first.
+ * others come first. None where nobody waited at the last releases, which began `unwantedFor` ago, for a second.
  */
-export function returnPause(releasedAgo: number | undefined, chosen: number | undefined, random: number): number {
-  return releasedAgo === undefined ? 0 : Math.max(0, pollPause(chosen, 0, random) - releasedAgo);
+export function returnPause(
+  releasedAgo: number | undefined,
+  unwantedFor: number | undefined,
+  chosen: number | undefined,
+  random: number,
+): number {
+  if (releasedAgo === undefined || isAtOnce(unwantedFor)) return 0;
+  return Math.max(0, pollPause(chosen, 0, random) - releasedAgo);
+}
+
+/** Whether a client returns at once to a lock that nobody wanted, for this long. */
+export function isAtOnce(unwantedFor: number | undefined): boolean {
+  return unwantedFor !== undefined && unwantedFor < AT_ONCE_MS;
+}
+
+/** Returns the time that a waiter waits before it marks the lock. */
+export function markPause(random: number): number {
+  return AT_ONCE_MS * random;
 }
 
 /** Returns the default interval of heartbeats. */

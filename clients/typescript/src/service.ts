@@ -38,6 +38,7 @@ export interface Requests {
   release: Request<"ReleaseRequest">;
   want: Request<"WantRequest">;
   break: Request<"BreakRequest">;
+  occurrence: Request<"OccurrenceRequest">;
   get: { key: string; sortKey: string | undefined };
   watch: { key: string; sortKey: string | undefined; version: string; waitMs: number };
   "semaphore-acquire": Numbered<Request<"AcquirePermitsRequest">>;
@@ -71,6 +72,7 @@ export interface Answers {
   release: Schemas["ReleaseResponse"];
   want: Schemas["WantResponse"];
   break: Schemas["ReleaseResponse"];
+  occurrence: Schemas["OccurrenceResponse"];
   get: Schemas["Lock"];
   watch: Schemas["Lock"];
   "semaphore-acquire": Schemas["AcquirePermitsResponse"];
@@ -108,6 +110,7 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
   release: { outcome: "string" },
   want: { outcome: "string" },
   break: { outcome: "string" },
+  occurrence: { recordVersionNumber: "string" },
   get: { recordVersionNumber: "string" },
   watch: { recordVersionNumber: "string", state: "string" },
   "semaphore-acquire": { ...PERMITS, outcome: "string", capacity: "number" },

@@ -10,6 +10,7 @@ export type Call =
   | "release"
   | "want"
   | "break"
+  | "occurrence"
   | "get"
   | "watch"
   | "semaphore-acquire"

@@ -850,6 +850,8 @@ export interface components {
             sortKey?: string | null;
             /** @description Whether the lock has a holder. */
             state: components["schemas"]["LockState"];
+            /** @description The owner name of a waiter who marked the lock, so that its holder learns of it. */
+            wantedBy?: string | null;
         };
         /**
          * @description Whether a lock has a holder.
@@ -872,6 +874,27 @@ export interface components {
             permits?: number | null;
             /** @description The entry's version. */
             version: string;
+        };
+        /** @description An operator's change of the last occurrence that is done. */
+        OccurrenceRequest: {
+            /** @description The lock's key. */
+            key: string;
+            /** @description The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may run. */
+            lastOccurrence: string;
+            /** @description The record version number that the operator saw. */
+            recordVersionNumber: string;
+            /** @description The lock's sort key. Required on a table with a sort key, refused on one without. */
+            sortKey?: string | null;
+        };
+        /** @description The lock records the occurrence as done. */
+        OccurrenceResponse: {
+            /** @description The last occurrence that is done. */
+            lastOccurrence: string;
+            /**
+             * Format: uuid
+             * @description The record version number of the lock.
+             */
+            recordVersionNumber: string;
         };
         /** @description An item that takes, or took, part in a transaction. */
         Participant: {

@@ -369,10 +369,50 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     assert.equal(await resumed.release(), "released");
   });
 
-  test("client pauses one poll before it waits for its own key", async () => {
+  test("client does not pause before a key that nobody wants", async () => {
+    const key = freshKey();
+    const client = service.client({ pollInterval: 3_600_000 });
+    for (let cycle = 0; cycle < 6; cycle += 1) await guardOf(await client.acquire(key)).release();
+  });
+
+  test("waiter marks the lock of another client", async () => {
+    const key = freshKey();
+    const guard = guardOf(await service.client().tryAcquire(key));
+    const held = await service.client({ ownerName: "waiter" }).acquire(key, { wait: 2500 });
+    assert.equal(held.kind, "held");
+    await eventually(async () => (await service.client().get(key))?.wantedBy === "waiter", "the mark");
+    await guard.heartbeat();
+    assert.equal(guard.wanted, true);
+    await guard.release();
+  });
+
+  test("occurrence is set back by an operator", async () => {
+    const key = freshKey();
+    const client = service.client();
+    const run = async (occurrence: string) => (await client.once(key, occurrence, () => undefined)).kind;
+    assert.equal(await run("9999"), "done");
+    assert.equal(await run("2026-2"), "already-done");
+    const seen = (await client.get(key))?.recordVersionNumber ?? "";
+    const version = await client.setOccurrence(key, "2026-1", seen);
+    assert.equal((await client.get(key))?.recordVersionNumber, version);
+    assert.equal(await run("2026-2"), "done");
+    await assert.rejects(client.setOccurrence(key, "2026-1", seen), { name: "VersionMismatchError" });
+  });
+
+  test("client pauses one poll before a key that is wanted", async () => {
     const key = freshKey();
     const client = service.client({ pollInterval: 5000 });
     const guard = guardOf(await client.tryAcquire(key));
+    const marked = await fetch(`${service.url}/v1/want`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ key, ownerName: "waiter" }),
+    });
+    assert.deepEqual(await marked.json(), { outcome: "marked" });
+    assert.equal((await client.get(key))?.wantedBy, "waiter");
+    assert.equal(guard.wanted, false);
+    await guard.heartbeat();
+    assert.equal(guard.wanted, true);
     await guard.release();
     const start = performance.now();
     const again = guardOf(await client.acquire(key));

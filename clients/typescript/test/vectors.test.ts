@@ -76,7 +76,11 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     assertTime(pacing.pollPause(optional(given.chosenMs), given.retryAfterMs, given.jitter), expect, name);
   },
   returnPause: ({ given, expect, name }) => {
-    assertTime(pacing.returnPause(optional(given.releasedAgoMs), optional(given.chosenMs), given.jitter), expect, name);
+    const [releasedAgo, unwantedFor] = [optional(given.releasedAgoMs), optional(given.unwantedForMs)];
+    assertTime(pacing.returnPause(releasedAgo, unwantedFor, optional(given.chosenMs), given.jitter), expect, name);
+  },
+  markPause: ({ given, expect, name }) => {
+    assertTime(pacing.markPause(given.jitter), expect, name);
   },
   requestTimeout: ({ given, expect, name }) => {
     const shortest = given.operation === "wait" ? pacing.LAST_LOOK_MS : undefined;

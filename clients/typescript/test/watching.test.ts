@@ -34,14 +34,14 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const key = freshKey();
     const holder = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
     const waiting = client.acquire(key, { wait: 60_000 });
-    await eventually(() => proxy.calls("watch").length === 1, "a watch");
+    await eventually(() => proxy.calls("watch").length > 0, "a watch");
     // The pause is longer than two polls.
     await sleep(2600);
     await holder.release();
     const guard = guardOf(await waiting);
     assert.equal(guard.outcome, "reacquired");
     assert.equal(proxy.calls("acquire").length, 2);
-    assert.equal(proxy.calls("watch").length, 1);
+    assert.ok(proxy.calls("watch").length <= 2, "the first watch ends with the mark");
     assert.equal(proxy.calls("watch")[0]?.query.get("version"), holder.recordVersionNumber);
     await guard.release();
   });
@@ -52,7 +52,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const key = freshKey();
     const holder = guardOf(await service.client().tryAcquire(key));
     const waiting = client.acquire(key, { wait: Infinity });
-    await eventually(() => proxy.calls("watch").length === 1, "a watch");
+    await eventually(() => proxy.calls("watch").length > 0, "a watch");
     await holder.release({ delete: true });
     const guard = guardOf(await waiting);
     assert.equal(guard.outcome, "created");
@@ -66,7 +66,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const lease = 12_000;
     const holder = guardOf(await service.client().tryAcquire(key, { lease, heartbeatInterval: false }));
     const waiting = client.acquire(key, { wait: 40_000 });
-    await eventually(() => proxy.calls("watch").length === 1, "a watch");
+    await eventually(() => proxy.calls("watch").length > 0, "a watch");
     await sleep(lease / 12);
     await holder.heartbeat();
     const last = holder.recordVersionNumber;
@@ -92,10 +92,10 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const held = heldOf(await client.acquire(key, { wait: 3000 }));
     assert.ok(performance.now() - start >= 2999);
     assert.equal(held.lock.ownerName, "one");
-    assert.deepEqual(
-      proxy.seen.map(({ call }) => call),
-      ["acquire", "watch", "acquire"],
-    );
+    const calls = proxy.seen.map(({ call }) => call).filter((call) => call !== "want");
+    const watches = calls.slice(1, -1);
+    assert.deepEqual([calls[0], calls.at(-1)], ["acquire", "acquire"]);
+    assert.ok(watches.length <= 2 && watches.every((call) => call === "watch"), "the first watch ends with the mark");
     assert.ok(Number(proxy.calls("watch")[0]?.query.get("waitMs")) <= 3000);
     await holder.release();
   });
@@ -156,12 +156,12 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
       const key = freshKey();
       const holder = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
       const waiting = client.acquire(key, { wait: 60_000 });
-      await eventually(() => proxy.calls("watch").length === 1, "a watch");
+      await eventually(() => proxy.calls("watch").length > 0, "a watch");
       if (fault === "lose answer") await holder.heartbeat();
-      await eventually(() => proxy.calls("watch").length === 2, "a second watch");
+      await eventually(() => proxy.calls("watch").length >= 2, "a second watch");
       await holder.release();
       await guardOf(await waiting).release();
-      assert.equal(proxy.calls("watch").length, 2);
+      assert.ok(proxy.calls("watch").length <= 3, "a watch ends with the mark");
     });
   }
 

@@ -6,11 +6,11 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
     LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, Occurrence, Once, OwnerName, Principal, Release,
-    ReleaseOutcome, Rvn, Sequence, Want, lifecycle,
+    ReleaseOutcome, Rvn, Sequence, SetOccurrence, Want, lifecycle,
 };
 use leasehold_wire::{
-    self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason, Problem,
-    ProblemType, ReleaseRequest, Secret, Staleness, WantRequest,
+    self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason,
+    OccurrenceRequest, Problem, ProblemType, ReleaseRequest, Secret, Staleness, WantRequest,
 };
 
 use crate::attributes;
@@ -140,6 +140,14 @@ pub(crate) fn break_lock(request: BreakRequest) -> Result<Break, Problem> {
     })
 }
 
+pub(crate) fn set_occurrence(request: OccurrenceRequest) -> Result<SetOccurrence, Problem> {
+    Ok(SetOccurrence {
+        key: key(request.key, request.sort_key)?,
+        last: checked(Occurrence::new("lastOccurrence", request.last_occurrence))?,
+        seen: checked(Rvn::new("recordVersionNumber", request.record_version_number))?,
+    })
+}
+
 /// Builds the response to a granted acquire.
 pub(crate) fn acquire_response(grant: Grant, lease_id: &LeaseId) -> AcquireResponse {
     let row = grant.row;
@@ -172,23 +180,17 @@ pub(crate) fn grant_outcome(outcome: GrantOutcome) -> AcquireOutcome {
 pub(crate) fn grant_or_refusal(answer: AcquireAnswer) -> Result<Grant, Problem> {
     match answer {
         AcquireAnswer::Granted(grant) => Ok(grant),
-        AcquireAnswer::Held(lock) => Err(Problem {
-            lock: Some(Box::new(show_lock(lock))),
-            ..Problem::new(
-                ProblemType::Held,
-                "Someone else holds the lock. Poll; when you have seen its recordVersionNumber unchanged for its \
-                 leaseDurationMs, send it as observedRecordVersionNumber.",
-            )
-        }),
-        AcquireAnswer::HeldBeyondClocks(lock) => Err(Problem {
-            lock: Some(Box::new(show_lock(lock))),
-            ..Problem::new(
-                ProblemType::Held,
-                "Another client wrote this lock, without a time that the clock could judge. Only an observation can take \
-                 it over: poll without staleness, and send the recordVersionNumber that you saw unchanged for its \
-                 leaseDurationMs as observedRecordVersionNumber.",
-            )
-        }),
+        AcquireAnswer::Held(lock) => Err(held(
+            lock,
+            "Someone else holds the lock. Poll; when you have seen its recordVersionNumber unchanged for its \
+             leaseDurationMs, send it as observedRecordVersionNumber.",
+        )),
+        AcquireAnswer::HeldBeyondClocks(lock) => Err(held(
+            lock,
+            "Another client wrote this lock, without a time that the clock could judge. Only an observation can take it \
+             over: poll without staleness, and send the recordVersionNumber that you saw unchanged for its \
+             leaseDurationMs as observedRecordVersionNumber.",
+        )),
         AcquireAnswer::Lost(ended) => {
             let detail = match ended.reason {
                 lifecycle::LostReason::Released => "The acquisition of this lease id was released. Use a new lease id.",
@@ -250,6 +252,11 @@ pub(crate) fn superseded(superseded: lifecycle::Superseded) -> Problem {
     }
 }
 
+/// The problem for a lock that has a holder.
+pub(crate) fn held(lock: LockView, detail: &str) -> Problem {
+    Problem { lock: Some(Box::new(show_lock(lock))), ..Problem::new(ProblemType::Held, detail) }
+}
+
 /// The problem for a right lease id from a principal that the lock is not bound to.
 pub(crate) fn bound_to_another() -> Problem {
     let detail = "The lock was acquired under this lease id by another principal, and only that one may renew or release it. \
@@ -267,7 +274,7 @@ pub(crate) fn other_occurrence() -> Problem {
 
 pub(crate) fn version_mismatch(lock: Option<LockView>) -> Problem {
     let detail = match lock {
-        Some(_) => "The lock changed since you looked. Look again before you break it.",
+        Some(_) => "The lock changed since you looked. Look again before you change it.",
         None => "No lock of this key has this recordVersionNumber.",
     };
     Problem { lock: lock.map(|lock| Box::new(show_lock(lock))), ..Problem::new(ProblemType::VersionMismatch, detail) }
@@ -303,6 +310,7 @@ pub(crate) fn show_lock(lock: LockView) -> wire::Lock {
         fencing_token: lock.fencing_token,
         occurrence: lock.occurrence,
         last_occurrence: lock.last_occurrence,
+        wanted_by: lock.wanted_by,
         data,
         data_base64,
         attributes: attributes::to_json(lock.attributes),

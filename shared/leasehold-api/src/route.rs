@@ -142,6 +142,7 @@ routes!(|service: &Service, caller, request| {
     RELEASE => service.release(caller, request),
     WANT => service.want(caller, request),
     BREAK => service.break_lock(caller, request),
+    OCCURRENCE => service.set_occurrence(caller, request),
     GET => service.get(caller, request),
     WATCH => service.watch(caller, request),
     LIST => service.list(caller, request),

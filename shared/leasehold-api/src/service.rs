@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
-    Record, ReleaseAnswer, Released, WantAnswer,
+    OccurrenceAnswer, Record, ReleaseAnswer, Released, WantAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
-    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
-    UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
+    Problem, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
 };
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument, Span, field};
@@ -166,6 +166,39 @@ impl Service {
                 BreakAnswer::Done(released) => Ok(release_response(&Released { wanted: false, ..released })),
                 BreakAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
                 BreakAnswer::WrongKind => Err(convert::no_lock()),
+            }
+        })
+        .await
+    }
+
+    /// `POST /v1/occurrence`
+    ///
+    /// # Errors
+    /// `version-mismatch`, `held`, and those of any operation.
+    pub async fn set_occurrence(
+        &self,
+        caller: &Caller,
+        request: OccurrenceRequest,
+    ) -> Result<OccurrenceResponse, Problem> {
+        traced(operation_span("occurrence", &request.key, caller), async {
+            let request = convert::set_occurrence(request)?;
+            caller.check_key(request.key.partition())?;
+            let answer = self.table.set_occurrence(&request).await;
+            self.watches.written(&request.key);
+            match answer.map_err(|error| logged_problem(&error))? {
+                OccurrenceAnswer::Recorded(row) => {
+                    let response = OccurrenceResponse {
+                        last_occurrence: request.last.as_str().to_owned(),
+                        record_version_number: row.rvn.into_value().unwrap_or_default(),
+                    };
+                    Ok(("recorded".into(), response))
+                }
+                OccurrenceAnswer::Held(lock) => Err(convert::held(
+                    lock,
+                    "The lock has a holder, whose run may still complete an occurrence. Wait for it, or break the lock first.",
+                )),
+                OccurrenceAnswer::VersionMismatch(lock) => Err(convert::version_mismatch(lock)),
+                OccurrenceAnswer::WrongKind => Err(convert::no_lock()),
             }
         })
         .await

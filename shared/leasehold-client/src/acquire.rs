@@ -9,9 +9,10 @@ use crate::attempt::{Attempt, Subject};
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::lease::{Lease, Origin, Term};
+use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
-use crate::timing::{poll_pause, return_pause};
+use crate::timing::poll_pause;
 use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, telemetry};
 
 /// The lock, or its present holder. The same type serves permits and several locks.
@@ -96,8 +97,9 @@ impl Client {
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
-        // A caller that returns to a key at once would starve the waiters.
-        let mut pause = return_pause(self.released_ago(&request.key), request.poll_interval, chance());
+        let mut patience = Patience::new(self, &request.key, pursuit.owner_name.clone());
+        // A caller that returns to a key at once would starve the waiters, where there are some.
+        let mut pause = self.returns(&request.key, request.poll_interval);
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
@@ -105,7 +107,7 @@ impl Client {
         loop {
             match watched.take() {
                 Some(mut held) => {
-                    self.await_change(request, &mut held, pause, &mut budget).await;
+                    self.await_change(request, &mut held, pause, &mut budget, &mut patience).await;
                     seen = Some(held);
                 }
                 None => sleep(pause.min(budget.left())).await,
@@ -126,6 +128,7 @@ impl Client {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));
                     }
                     budget.report(request.on_wait.as_ref(), lock, observation.stale_in());
+                    patience.saw(lock);
                     let held = Held { lock: lock.clone(), observation: observation.clone() };
                     let poll = poll_pause(request.poll_interval, error.retry_after(), chance());
                     // A version that was named without success is not named again at once.

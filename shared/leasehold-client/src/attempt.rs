@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold_wire::Secret;
+use leasehold_wire::{ReleaseOutcome, Secret};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument;
@@ -12,7 +12,7 @@ use crate::client::SLACK;
 use crate::clock::{deadline, fresh_uuid, sleep};
 use crate::remote::{Remote, persist};
 use crate::sequence::{Counter, Numbered, Turns};
-use crate::{Client, Error, ErrorKind, LockKey, Release, Released};
+use crate::{Client, Error, ErrorKind, LockKey, Release};
 
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +184,7 @@ async fn give_back(
     let mut released = false;
     for key in keys {
         let result = persist(until, |left| remote.release(subject, key, lease_id, &release, left)).await;
-        released |= matches!(result, Ok(Released::Released | Released::Replayed));
+        released |= result.is_ok_and(|answer| answer.outcome != ReleaseOutcome::Absent);
     }
     released
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use http::HeaderMap;
 use leasehold_wire::{
-    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, ReleaseOutcome, Secret,
-    UnreadableRow,
+    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, OccurrenceRequest,
+    OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
 };
 use lru::LruCache;
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use crate::attempt::Subject;
-use crate::clock::{Instant, deadline, millis, sleep};
+use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
@@ -31,6 +31,7 @@ use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
 use crate::semaphore::Semaphores;
 use crate::sequence::{Counter, Turns};
+use crate::timing::{Returning, return_pause};
 use crate::{
     Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
     SavedObservation, Transport,
@@ -62,12 +63,23 @@ struct Inner {
     observations: Mutex<Observations>,
     semaphores: Mutex<Semaphores>,
     /// The times of the last releases by this client.
-    released: Mutex<LruCache<LockKey, Instant>>,
+    released: Mutex<LruCache<LockKey, LastRelease>>,
     held: Mutex<HeldLocks>,
     keeper: Keeper,
     /// Whether the service has watches, as far as is known.
     can_watch: AtomicBool,
     closing: Notify,
+}
+
+/// The last release of a lock by one client.
+struct LastRelease {
+    at: Instant,
+    /// The first release of a series after which the client returned at once.
+    first: Instant,
+    /// Whether somebody waited. True until the service says otherwise.
+    was_wanted: bool,
+    /// Whether the client returned at once.
+    returned: bool,
 }
 
 /// All locks that one client holds.
@@ -349,7 +361,9 @@ impl Client {
         release: Release,
     ) -> Result<Released, Error> {
         let key = key.into();
-        persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, left)).await
+        persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, left))
+            .await
+            .map(|answer| answer.outcome.into())
     }
 
     /// Returns the public view of a lock.
@@ -398,6 +412,24 @@ impl Client {
         let LockKey { key, sort_key } = key.into();
         let request = BreakRequest { key, sort_key, record_version_number: record_version_number.into() };
         persist(self.until(), |left| self.remote().break_lock(&request, left)).await.map(|answer| answer.outcome)
+    }
+
+    /// Sets which occurrence counts as the last one that is done, if the row still has the version that the operator
+    /// saw.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::VersionMismatch`]; [`crate::ErrorKind::Held`], since a run may still complete an occurrence;
+    /// the last failure to reach the service.
+    pub async fn set_occurrence(
+        &self,
+        key: impl Into<LockKey>,
+        last_occurrence: impl Into<String>,
+        record_version_number: impl Into<String>,
+    ) -> Result<OccurrenceResponse, Error> {
+        let LockKey { key, sort_key } = key.into();
+        let (last_occurrence, record_version_number) = (last_occurrence.into(), record_version_number.into());
+        let request = OccurrenceRequest { key, sort_key, last_occurrence, record_version_number };
+        persist(self.until(), |left| self.remote().set_occurrence(&request, left)).await
     }
 
     /// Asks whether the service and its table answer.
@@ -582,14 +614,22 @@ impl Client {
     }
 
     fn send_release(&self, lease: &Arc<Lease>, release: Release) -> oneshot::Receiver<Result<Released, Error>> {
+        let at = Instant::now();
         if lease.subject == Subject::Lock {
-            self.released().put(lease.key.clone(), Instant::now());
+            let mut released = self.released();
+            let first = released.get(&lease.key).filter(|last| last.returned).map_or(at, |last| last.first);
+            released.put(lease.key.clone(), LastRelease { at, first, was_wanted: true, returned: false });
         }
         let (reply, answer) = oneshot::channel();
-        let (remote, until, lease) = (self.remote().clone(), self.until(), Arc::clone(lease));
+        let (client, until, lease) = (self.clone(), self.until(), Arc::clone(lease));
         self.in_background(async move {
-            let result =
-                persist(until, |left| remote.release(lease.subject, &lease.key, &lease.id, &release, left)).await;
+            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, left);
+            let result = persist(until, send).await.map(|answer| {
+                if let Some(last) = client.released().get_mut(&lease.key).filter(|last| last.at == at) {
+                    last.was_wanted = answer.wanted;
+                }
+                answer.outcome.into()
+            });
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
             }
@@ -604,12 +644,33 @@ impl Client {
         }
     }
 
-    /// Returns the time since this client released a key, if it did.
-    pub(crate) fn released_ago(&self, key: &LockKey) -> Option<Duration> {
-        self.released().get(key).map(Instant::elapsed)
+    /// Notes that the client returns to a key that it released. Returns the pause before its first request.
+    pub(crate) fn returns(&self, key: &LockKey, poll_interval: Option<Duration>) -> Duration {
+        let mut released = self.released();
+        let Some(last) = released.get_mut(key) else { return Duration::ZERO };
+        let released_ago = last.at.elapsed();
+        let unwanted_for = (!last.was_wanted).then(|| last.first.elapsed());
+        let returning = Returning { released_ago, unwanted_for };
+        let pause = return_pause(Some(returning), poll_interval, chance());
+        last.returned = returning.is_at_once();
+        pause
     }
 
-    fn released(&self) -> MutexGuard<'_, LruCache<LockKey, Instant>> {
+    /// Marks a lock that another caller holds, in the background.
+    pub(crate) fn want(&self, request: WantRequest) {
+        let client = self.clone();
+        self.in_background(async move {
+            // The mark is a hint: a waiter without one waits as long.
+            let _ = client.remote().want(&request).await;
+        });
+    }
+
+    /// Whether this client itself holds the lock.
+    pub(crate) fn holds(&self, key: &LockKey) -> bool {
+        self.held().shared.values().any(|shared| shared.lease.subject == Subject::Lock && shared.lease.key == *key)
+    }
+
+    fn released(&self) -> MutexGuard<'_, LruCache<LockKey, LastRelease>> {
         self.0.released.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -238,6 +238,18 @@ impl Guard {
         async move { lease.lost().await }
     }
 
+    /// Whether somebody waits for the lock, as far as a heartbeat has told. A holder may release the lock earlier than
+    /// planned.
+    pub fn is_wanted(&self) -> bool {
+        self.lease.term().is_wanted()
+    }
+
+    /// Resolves when a heartbeat tells that somebody waits for the lock, or when the lock is released or lost.
+    pub fn wanted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lease = Arc::clone(&self.lease);
+        async move { lease.wanted().await }
+    }
+
     /// Renews the lease now.
     ///
     /// # Errors

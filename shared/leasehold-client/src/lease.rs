@@ -54,6 +54,8 @@ pub(crate) struct Term {
     rvn: String,
     /// The number of permits that are held of a semaphore.
     permits: u64,
+    /// Whether a heartbeat told that somebody waits.
+    is_wanted: bool,
     /// The last failure of a heartbeat, since the last success.
     trouble: Option<Arc<Error>>,
     hold_on_unavailable: bool,
@@ -79,6 +81,7 @@ impl Term {
             fencing_token,
             rvn,
             permits: 0,
+            is_wanted: false,
             trouble: None,
             hold_on_unavailable: keeping.hold_on_unavailable,
             delay: keeping.lock_delay,
@@ -153,6 +156,10 @@ impl Term {
 
     pub(crate) fn permits(&self) -> u64 {
         self.permits
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_wanted
     }
 }
 
@@ -249,6 +256,12 @@ impl Lease {
         let _ = self.term.subscribe().wait_for(|term| !matches!(term.status, Status::Held)).await;
     }
 
+    /// Resolves when a heartbeat told that somebody waits, or at the end of the lease.
+    pub(crate) async fn wanted(&self) {
+        let is_over = |term: &Term| term.is_wanted || !matches!(term.status, Status::Held);
+        let _ = self.term.subscribe().wait_for(is_over).await;
+    }
+
     /// Resolves when the term was renewed or cut short since it was `known`.
     pub(crate) async fn moved(&self, known: &Term) {
         let _ = self.term.subscribe().wait_for(|term| term.times() != known.times()).await;
@@ -292,6 +305,7 @@ impl Lease {
                 self.term.send_modify(|term| {
                     term.renewed(sent, lease, renewed.version);
                     term.permits = renewed.permits;
+                    term.is_wanted |= renewed.wanted;
                 });
                 Ok(numbered.request == change)
             }

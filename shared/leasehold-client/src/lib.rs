@@ -95,6 +95,7 @@ mod lease;
 mod loss;
 mod observation;
 mod once;
+mod patience;
 mod remote;
 mod request;
 mod semaphore;

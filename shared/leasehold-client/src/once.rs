@@ -38,7 +38,13 @@ impl Client {
             Ok(acquisition) => Arc::new(acquisition.granted()?),
             Err(error) => {
                 return match error.kind() {
-                    ErrorKind::AlreadyDone(lock) => Ok(Once::AlreadyDone(lock.clone())),
+                    ErrorKind::AlreadyDone(lock) => {
+                        let last = lock.last_occurrence.as_deref().unwrap_or_default();
+                        if last != occurrence {
+                            tracing::warn!(key = %lock.key, occurrence, last, "a later occurrence is recorded as done");
+                        }
+                        Ok(Once::AlreadyDone(lock.clone()))
+                    }
                     _ => Err(error.into()),
                 };
             }

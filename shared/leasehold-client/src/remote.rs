@@ -14,8 +14,8 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
-    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, Problem, ReleaseRequest, ReleaseResponse,
-    Secret, WatchRequest, operation,
+    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
+    Problem, ReleaseRequest, ReleaseResponse, Secret, WantRequest, WantResponse, WatchRequest, operation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::sequence::Numbered;
 use crate::timing::UNREACHED_BOUND;
-use crate::{Error, Heartbeat, LockKey, Release, Released, Transport, timing};
+use crate::{Error, Heartbeat, LockKey, Release, Transport, timing};
 
 /// A holder's renewal.
 #[derive(Debug)]
@@ -171,10 +171,10 @@ impl Remote {
         lease_id: &Secret,
         what: &Release,
         left: Duration,
-    ) -> Result<Released, Error> {
+    ) -> Result<ReleaseResponse, Error> {
         let limit = timing::request_timeout(self.request_timeout, None, left);
         let (key_, sort_key, lease_id) = (key.key.clone(), key.sort_key.clone(), lease_id.clone());
-        let response: Result<ReleaseResponse, Error> = match subject {
+        let response = match subject {
             Subject::Lock => {
                 let (data, data_base64) = encode_data(what.data.as_deref());
                 let request = ReleaseRequest {
@@ -194,7 +194,7 @@ impl Remote {
                 self.post(operation::SEMAPHORE_RELEASE.path, &request, limit).await
             }
         };
-        response.map(|response| response.outcome.into()).map_err(|error| error.about(subject, key))
+        response.map_err(|error| error.about(subject, key))
     }
 
     /// Requests permits, or a place in the queue.
@@ -259,6 +259,19 @@ impl Remote {
 
     pub(crate) async fn break_lock(&self, request: &BreakRequest, left: Duration) -> Result<ReleaseResponse, Error> {
         self.post(operation::BREAK.path, request, timing::request_timeout(self.request_timeout, None, left)).await
+    }
+
+    pub(crate) async fn want(&self, request: &WantRequest) -> Result<WantResponse, Error> {
+        self.post(operation::WANT.path, request, self.request_timeout).await
+    }
+
+    pub(crate) async fn set_occurrence(
+        &self,
+        request: &OccurrenceRequest,
+        left: Duration,
+    ) -> Result<OccurrenceResponse, Error> {
+        let limit = timing::request_timeout(self.request_timeout, None, left);
+        self.post(operation::OCCURRENCE.path, request, limit).await
     }
 
     pub(crate) async fn get(&self, request: &GetRequest, left: Duration) -> Result<Lock, Error> {

@@ -6,6 +6,9 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// A client that returns to a lock which nobody wanted takes it at once for this long. A waiter marks a lock within
+/// this time.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// A poll comes later by up to this part of its interval, so that waiters do not move in step.
 const POLL_JITTER: f64 = 0.25;
 /// A heartbeat comes earlier by up to this part of its interval, so that those of many locks spread out.
@@ -56,9 +59,34 @@ pub(crate) fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance
     interval.saturating_add(interval.mul_f64(POLL_JITTER * chance))
 }
 
-/// The pause of a client that returns to a key which it released this long ago: one poll, so that others come first.
-pub(crate) fn return_pause(released_ago: Option<Duration>, chosen: Option<Duration>, chance: f64) -> Duration {
-    released_ago.map_or(Duration::ZERO, |ago| poll_pause(chosen, Duration::ZERO, chance).saturating_sub(ago))
+/// The time since a client released a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returning {
+    /// The time since the last release.
+    pub(crate) released_ago: Duration,
+    /// The time since the first of a series of releases after which the client returned at once. `None` where somebody
+    /// waited at the last release, as far as the client knows.
+    pub(crate) unwanted_for: Option<Duration>,
+}
+
+impl Returning {
+    /// Whether the client returns at once.
+    pub(crate) fn is_at_once(self) -> bool {
+        self.unwanted_for.is_some_and(|series| series < AT_ONCE)
+    }
+}
+
+/// The pause of a client that returns to a key which it released: one poll, so that others come first. None where
+/// nobody waited, for a second.
+pub(crate) fn return_pause(returning: Option<Returning>, chosen: Option<Duration>, chance: f64) -> Duration {
+    returning.filter(|returning| !returning.is_at_once()).map_or(Duration::ZERO, |returning| {
+        poll_pause(chosen, Duration::ZERO, chance).saturating_sub(returning.released_ago)
+    })
+}
+
+/// The time that a waiter waits before it marks the lock.
+pub(crate) fn mark_pause(chance: f64) -> Duration {
+    AT_ONCE.mul_f64(chance)
 }
 
 /// The time-out of a request within its operation. A request for a lease, or a renewal, has a shorter one.
@@ -136,8 +164,12 @@ mod tests {
             poll_pause(optional(&given["chosenMs"]), ms(&given["retryAfterMs"]), chance)
         });
         follows("returnPause", |given, chance| {
-            return_pause(optional(&given["releasedAgoMs"]), optional(&given["chosenMs"]), chance)
+            let unwanted_for = optional(&given["unwantedForMs"]);
+            let returning =
+                optional(&given["releasedAgoMs"]).map(|released_ago| Returning { released_ago, unwanted_for });
+            return_pause(returning, optional(&given["chosenMs"]), chance)
         });
+        follows("markPause", |_, chance| mark_pause(chance));
         follows("heartbeatPause", |given, chance| heartbeat_pause(ms(&given["intervalMs"]), chance));
         follows("heartbeatRetryPause", |given, _| heartbeat_retry_pause(ms(&given["pauseMs"]), ms(&given["leftMs"])));
     }

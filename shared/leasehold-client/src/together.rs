@@ -18,6 +18,7 @@ use crate::clock::{Instant, chance, millis, sleep};
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
+use crate::patience::Patience;
 use crate::remote::Backoff;
 use crate::request::{OnWait, check_lease};
 use crate::sequence::Counter;
@@ -229,7 +230,9 @@ impl Client {
     async fn until_free_or_stale(&self, all: &AllRequest, mut held: Held, poll: Duration, budget: &mut Budget) {
         let mut request = LockRequest::new(key_of(&held.lock));
         request.on_wait.clone_from(&all.on_wait);
-        self.await_change(&request, &mut held, poll, budget).await;
+        let owner_name = all.owner_name.clone().unwrap_or_else(|| self.owner_name().to_owned());
+        let mut patience = Patience::new(self, &request.key, owner_name);
+        self.await_change(&request, &mut held, poll, budget, &mut patience).await;
     }
 
     fn wire_request(&self, request: &AllRequest, lease: Duration, lease_id: &Secret) -> AcquireAllRequest {
@@ -305,6 +308,7 @@ fn as_lock(refused: &RefusedLock) -> Option<Lock> {
         fencing_token: refused.fencing_token,
         occurrence: None,
         last_occurrence: None,
+        wanted_by: None,
         data: None,
         data_base64: None,
         attributes: serde_json::Map::new(),

@@ -13,6 +13,7 @@ const CALLS: [(&str, &[&str]); 6] = [
             "retryAfter",
             "backoff",
             "pollPause",
+            "markPause",
             "returnPause",
             "requestTimeout",
             "heartbeatInterval",

@@ -8,6 +8,7 @@ use leasehold_wire::{Lock, LockState, Staleness, WatchRequest};
 
 use crate::budget::Budget;
 use crate::clock::{Instant, millis, sleep};
+use crate::patience::Patience;
 use crate::{Client, ErrorKind, Held, LockKey, LockRequest};
 
 /// The longest wait that the service allows.
@@ -74,14 +75,16 @@ impl Client {
         held: &mut Held,
         poll: Duration,
         budget: &mut Budget,
+        patience: &mut Patience<'_>,
     ) {
         loop {
+            patience.saw(&held.lock);
             let longest = match request.staleness {
                 Staleness::Rvn => held.observation.stale_in(),
                 // The service judges, and must be asked.
                 Staleness::Clock => poll,
             };
-            let wait = longest.min(budget.left()).min(LONGEST_WATCH);
+            let wait = longest.min(budget.left()).min(patience.left(&held.lock)).min(LONGEST_WATCH);
             if wait.is_zero() {
                 return;
             }

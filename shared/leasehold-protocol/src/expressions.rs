@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{
-    DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED, LAST_OCCURRENCE, LEASE_DURATION,
-    LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION, LEASEHOLD_WANTED, OWNER_NAME,
-    OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED, RECORD_VERSION_NUMBER,
-    RUNNING_OCCURRENCE, STALE_AT, TableSchema,
+    COMPLETED_OCCURRENCE, DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED, LAST_OCCURRENCE,
+    LEASE_DURATION, LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION, LEASEHOLD_WANTED,
+    OWNER_NAME, OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OCCURRENCE, PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED,
+    RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE, STALE_AT, TableSchema,
 };
 use crate::lifecycle::together::{Attempt, Form};
 use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
     Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
-    Principal, Release, Rvn, Sequence, Staleness, Want,
+    Principal, Release, Rvn, Sequence, SetOccurrence, Staleness, Want,
 };
 use crate::write::{Builder, Write, bytes, number, text};
 
@@ -255,7 +255,9 @@ fn assign_grant(builder: &mut Builder, request: &Acquire, stamp: &Stamp, policy:
     builder.copy(LEASE_ID_HASH, PREVIOUS_LEASE_ID_HASH, bytes(&[]));
     builder.copy(OWNER_NAME, PREVIOUS_OWNER_NAME, text(""));
     builder.copy(IS_RELEASED, PREVIOUS_RELEASED, text(""));
+    builder.copy(COMPLETED_OCCURRENCE, PREVIOUS_OCCURRENCE, text(""));
     builder.remove(IS_RELEASED);
+    builder.remove(COMPLETED_OCCURRENCE);
     builder.remove(LEASEHOLD_WANTED);
     match &request.data {
         Some(data) if !request.replace_data => {
@@ -348,6 +350,7 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
     if let Disposal::Complete(occurrence, _) = &request.disposal {
         builder.condition("runningOccurrence = :lastOccurrence");
         builder.put(LAST_OCCURRENCE, text(occurrence.as_str()));
+        builder.set(format!("{COMPLETED_OCCURRENCE} = :{LAST_OCCURRENCE}"));
         builder.remove(EXPIRE_AT);
     } else {
         builder.expiry(policy.expire_at(stamp, None));
@@ -390,6 +393,17 @@ pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Wri
     builder.release(stamp);
     builder.expiry(policy.expire_at(stamp, None));
     builder.remove(DELETED_VERSION);
+    builder.build()
+}
+
+/// The operator's change of the last occurrence.
+pub(crate) fn set_occurrence(request: &SetOccurrence, stamp: &Stamp) -> Write {
+    let mut builder = Builder::of_lock();
+    builder.condition(all(&[IS_FREE, IS_THERE, "lastOccurrence <> :lastOccurrence"]));
+    builder.expect(Some(&request.seen), "recordVersionNumber = :expected");
+    builder.version(stamp);
+    builder.put(LAST_OCCURRENCE, text(request.last.as_str()));
+    builder.remove(EXPIRE_AT);
     builder.build()
 }
 

@@ -38,6 +38,8 @@ pub(crate) const PREVIOUS_LEASE_ID_HASH: &str = "previousLeaseIdHash";
 pub(crate) const PREVIOUS_OWNER_NAME: &str = "previousOwnerName";
 /// The mark of a release that the acquisition found; empty where it found none.
 pub(crate) const PREVIOUS_RELEASED: &str = "previousReleased";
+/// The occurrence that the acquisition before completed; empty where it completed none.
+pub(crate) const PREVIOUS_OCCURRENCE: &str = "previousOccurrence";
 /// The record version number that the last release or break ended.
 pub(crate) const ENDED_VERSION: &str = "endedVersion";
 /// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the record
@@ -45,6 +47,8 @@ pub(crate) const ENDED_VERSION: &str = "endedVersion";
 pub(crate) const DELETED_VERSION: &str = "deletedVersion";
 /// The occurrence that the last acquisition was for.
 pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
+/// The occurrence that the last acquisition completed, as long as the row is released.
+pub(crate) const COMPLETED_OCCURRENCE: &str = "completedOccurrence";
 /// The last occurrence that is done. A row that has it never expires.
 pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
 
@@ -73,7 +77,7 @@ pub(crate) const ENDED: &str = "ended";
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no attribute of a caller may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 32] = [
+pub const RESERVED_ATTRIBUTES: [&str; 34] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -91,9 +95,11 @@ pub const RESERVED_ATTRIBUTES: [&str; 32] = [
     PREVIOUS_LEASE_ID_HASH,
     PREVIOUS_OWNER_NAME,
     PREVIOUS_RELEASED,
+    PREVIOUS_OCCURRENCE,
     ENDED_VERSION,
     DELETED_VERSION,
     RUNNING_OCCURRENCE,
+    COMPLETED_OCCURRENCE,
     LAST_OCCURRENCE,
     LEASEHOLD_WANTED,
     LEASEHOLD_KIND,
@@ -184,10 +190,12 @@ impl TableSchema {
                 lease_id_hash: item.remove(PREVIOUS_LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
                 owner_name: string(item.remove(PREVIOUS_OWNER_NAME)),
                 released: item.remove(PREVIOUS_RELEASED).is_some_and(|mark| mark != AttributeValue::S(String::new())),
+                occurrence: string(item.remove(PREVIOUS_OCCURRENCE)).into_value().filter(|name| !name.is_empty()),
             },
             ended_version: string(item.remove(ENDED_VERSION)).into_value(),
             deleted_version: string(item.remove(DELETED_VERSION)).into_value(),
             occurrence: string(item.remove(RUNNING_OCCURRENCE)).into_value(),
+            completed_occurrence: string(item.remove(COMPLETED_OCCURRENCE)).into_value(),
             last_occurrence: string(item.remove(LAST_OCCURRENCE)),
             mark: string(item.remove(LEASEHOLD_WANTED)).into_value(),
             fencing_token: number(item.remove(FENCING_TOKEN)),

@@ -48,7 +48,8 @@ pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::together::{AcquireAllAnswer, GrantOfAll};
 pub use lifecycle::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, LockState, LockView, Lost,
-    LostReason, Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, Superseded, WantAnswer,
+    LostReason, OccurrenceAnswer, Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, Superseded,
+    WantAnswer,
 };
 pub use model::*;
 pub use schema::ensure_table;

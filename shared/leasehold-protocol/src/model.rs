@@ -464,6 +464,17 @@ pub struct Break {
     pub seen: Rvn,
 }
 
+/// An operator's change of the last occurrence that is done.
+#[derive(Debug, Clone)]
+pub struct SetOccurrence {
+    /// The lock's key.
+    pub key: LockKey,
+    /// The occurrence that counts as the last one that is done.
+    pub last: Occurrence,
+    /// The record version number that the operator saw.
+    pub seen: Rvn,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

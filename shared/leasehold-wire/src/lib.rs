@@ -401,6 +401,34 @@ pub struct BreakRequest {
     pub record_version_number: String,
 }
 
+/// An operator's change of the last occurrence that is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OccurrenceRequest {
+    /// The lock's key.
+    pub key: String,
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may
+    /// run.
+    pub last_occurrence: String,
+    /// The record version number that the operator saw.
+    pub record_version_number: String,
+}
+
+/// The lock records the occurrence as done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct OccurrenceResponse {
+    /// The last occurrence that is done.
+    pub last_occurrence: String,
+    /// The record version number of the lock.
+    pub record_version_number: String,
+}
+
 /// The lock to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
@@ -514,6 +542,9 @@ pub struct Lock {
     /// The last occurrence that was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_occurrence: Option<String>,
+    /// The owner name of a waiter who marked the lock, so that its holder learns of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_by: Option<String>,
     /// The payload as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,

@@ -24,8 +24,8 @@ use crate::transactions::{
 };
 use crate::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest,
-    HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, ReleaseRequest,
-    ReleaseResponse, WantRequest, WantResponse, WatchRequest,
+    HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest,
+    OccurrenceResponse, ReleaseRequest, ReleaseResponse, WantRequest, WantResponse, WatchRequest,
 };
 
 /// One operation.
@@ -399,6 +399,27 @@ operations! {
         success: "The lock has no holder.",
         refusals: &[&[
             refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+        ]],
+    }
+
+    /// Sets which occurrence counts as the last one that is done, as an operator. A job whose last occurrence is far in
+    /// the future runs again after it.
+    OCCURRENCE: Post(OccurrenceRequest) -> OccurrenceResponse {
+        name: "occurrence",
+        id: "occurrence",
+        path: "/v1/occurrence",
+        is_direct: true,
+        function: "break",
+        subject: Subject::Lock,
+        family: Family::Operate,
+        scope: Some(Scope::Keys),
+        load: Load::Small,
+        dynamodb: WRITE,
+        success: "The lock records the occurrence as the last one that is done.",
+        refusals: &[&[
+            refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+            refusal(&[WrongKind], "the key belongs to a semaphore."),
+            refusal(&[Held], "the lock has a holder, whose run may still complete an occurrence: break it first."),
         ]],
     }
 

@@ -22,6 +22,7 @@ pub(crate) const HEARTBEAT: &str = "/v1/heartbeat";
 pub(crate) const RELEASE: &str = "/v1/release";
 pub(crate) const WANT: &str = "/v1/want";
 pub(crate) const BREAK: &str = "/v1/break";
+pub(crate) const OCCURRENCE: &str = "/v1/occurrence";
 pub(crate) const LOCK: &str = "/v1/lock";
 pub(crate) const WATCH: &str = "/v1/watch";
 pub(crate) const LOCKS: &str = "/v1/locks";
@@ -187,6 +188,11 @@ impl Lock {
 
     pub(crate) async fn break_it(&self, rvn: &str) -> Reply {
         self.bench.post(BREAK, &self.with_key(json!({ "recordVersionNumber": rvn }))).await
+    }
+
+    pub(crate) async fn set_occurrence(&self, last: &str, rvn: &str) -> Reply {
+        let fields = json!({ "lastOccurrence": last, "recordVersionNumber": rvn });
+        self.bench.post(OCCURRENCE, &self.with_key(fields)).await
     }
 
     pub(crate) async fn get(&self) -> Reply {

@@ -26,6 +26,8 @@ pub struct Bounds {
     pub leases: &'static [u16],
     /// The number of breaks by an operator.
     pub breaks: u8,
+    /// The number of times that an operator makes the occurrence due again.
+    pub resets: u8,
     /// Whether releases may delete.
     pub deletes: bool,
     /// Whether callers die. (Every caller may stop sending in any case.)
@@ -78,6 +80,7 @@ const SMALL: Bounds = Bounds {
     steps: &[100],
     leases: &[100, 200],
     breaks: 0,
+    resets: 0,
     deletes: false,
     deaths: false,
     losses: false,
@@ -111,8 +114,10 @@ impl Bounds {
                 end: 4000,
                 ..first
             },
-            Self { name: "small, an occurrence", deletes: true, ..first }.running(Runs::UntilDone),
-            Self { name: "small, at most once", deletes: true, ..first }.running(Runs::AtMostOnce),
+            Self { name: "small, an occurrence", deletes: true, breaks: 1, resets: 1, end: 200, ..first }
+                .running(Runs::UntilDone),
+            Self { name: "small, at most once", deletes: true, breaks: 1, resets: 1, end: 200, ..first }
+                .running(Runs::AtMostOnce),
         ]
     }
 
@@ -132,7 +137,8 @@ impl Bounds {
             Self { name: "clocks", clock: true, breaks: 1, leases: &[200], end: 500, ..first },
             Self { name: "delays", delays: true, ..once },
             Self { name: "drift", delays: true, drift: true, leases: &[2000], steps: &[1999, 1], end: 6000, ..once },
-            Self { name: "an occurrence", deletes: true, copies: 1, ..once }.running(Runs::UntilDone),
+            Self { name: "an occurrence", deletes: true, breaks: 1, resets: 1, copies: 1, ..first }
+                .running(Runs::UntilDone),
         ]
     }
 

@@ -2,7 +2,7 @@
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Break, BreakAnswer, Disposal, Field, Heartbeat, HeartbeatAnswer, Policy, Release,
-    ReleaseAnswer, Row, Staleness, Stamp, Want, WantAnswer, lifecycle,
+    ReleaseAnswer, Row, Rvn, SetOccurrence, Staleness, Stamp, Want, WantAnswer, lifecycle,
 };
 
 use crate::bounds::{Bounds, Runs};
@@ -58,6 +58,12 @@ pub enum Clause {
     TombstoneRemembers,
     /// A repeat of the caller's own request gets its answer, although the occurrence counts as done.
     OwnBeforeDone,
+    /// Rule 13: a completion is acknowledged to the lease id that made it, and not where the occurrence is done.
+    CompletionIsOwn,
+    /// Rule 13: an acquisition copies the occurrence that the one before completed.
+    CompletionIsCopied,
+    /// Rule 13: an operator sets an occurrence back under the version that it saw.
+    ResetNeedsVersion,
     /// Rule 15: a mark needs a holder.
     MarkNeedsHolder,
     /// Rule 15: a mark needs a row that we wrote last.
@@ -76,7 +82,7 @@ pub enum Clause {
 
 impl Clause {
     /// All clauses.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 34] = [
         Self::HeartbeatSequence,
         Self::HeartbeatToken,
         Self::AcquireSequence,
@@ -101,6 +107,9 @@ impl Clause {
         Self::AtMostOnce,
         Self::TombstoneRemembers,
         Self::OwnBeforeDone,
+        Self::CompletionIsOwn,
+        Self::CompletionIsCopied,
+        Self::ResetNeedsVersion,
         Self::MarkNeedsHolder,
         Self::MarkNeedsOurs,
         Self::MarkIsSetOnce,
@@ -137,6 +146,20 @@ impl Clause {
             Self::DueWhenDead | Self::AtMostOnce => {
                 Bounds { leases: &[200], end: 200, once: Some(Runs::AtMostOnce), ..once }
             }
+            Self::CompletionIsOwn => {
+                Bounds { breaks: 1, requests: 1, end: 0, leases: &[200], once: Some(Runs::AtMostOnce), ..once }
+            }
+            Self::CompletionIsCopied | Self::ResetNeedsVersion => Bounds {
+                resets: 1,
+                copies: 1,
+                attempts: 2,
+                in_flight: 2,
+                requests: 1,
+                end: 0,
+                leases: &[200],
+                once: Some(Runs::UntilDone),
+                ..once
+            },
             Self::OwnBeforeDone => Bounds { requests: 1, once: Some(Runs::AtMostOnce), ..bounds },
             Self::MarkNeedsHolder
             | Self::MarkNeedsOurs
@@ -186,7 +209,7 @@ impl LifeCycle<'_> {
         if let (Staleness::Observed(rvn), Some(row), true) =
             (&mut request.staleness, &found, self.lacks(Clause::ObservedVersion))
         {
-            *rvn = leasehold_protocol::Rvn::new("", row.rvn.value().expect("written here").clone()).expect("valid");
+            *rvn = Rvn::new("", row.rvn.value().expect("written here").clone()).expect("valid");
         }
         if let (Some(row), true) = (&mut found, self.lacks(Clause::LeaseIdsEnd))
             && row.released
@@ -216,6 +239,9 @@ impl LifeCycle<'_> {
         if is_new && self.lacks(Clause::PreviousOwner) {
             next.previous.owner_name = leasehold_protocol::Field::Absent;
             next.previous.released = false;
+        }
+        if is_new && self.lacks(Clause::CompletionIsCopied) {
+            next.previous.occurrence = None;
         }
         if is_new && self.lacks(Clause::PreviousHash) {
             next.previous.lease_id_hash = None;
@@ -267,7 +293,12 @@ impl LifeCycle<'_> {
     }
 
     pub(crate) fn release(&self, row: Option<&Row>, request: &Release, stamp: &Stamp) -> (Option<Row>, ReleaseAnswer) {
-        let mut step = lifecycle::release(self.seen(row).as_ref(), request, stamp, self.policy);
+        let mut found = self.seen(row);
+        if let (Some(row), true) = (&mut found, self.lacks(Clause::CompletionIsOwn)) {
+            row.completed_occurrence = row.last_occurrence.value().cloned();
+            row.previous.occurrence = row.last_occurrence.value().cloned();
+        }
+        let mut step = lifecycle::release(found.as_ref(), request, stamp, self.policy);
         let is_applied = step.row.as_ref().is_some_and(|row| row.rvn.value() == Some(&stamp.rvn));
         if let (Some(next), true) = (&mut step.row, is_applied) {
             let forgets = match request.disposal {
@@ -291,6 +322,14 @@ impl LifeCycle<'_> {
     pub(crate) fn break_lock(&self, row: Option<&Row>, request: &Break, stamp: &Stamp) -> (Option<Row>, BreakAnswer) {
         let step = lifecycle::break_lock(self.seen(row).as_ref(), request, stamp, self.policy);
         (self.ended(row, step.row, stamp), step.answer)
+    }
+
+    pub(crate) fn set_occurrence(&self, row: Option<&Row>, request: &SetOccurrence, stamp: &Stamp) -> Option<Row> {
+        let mut request = request.clone();
+        if let (Some(row), true) = (row, self.lacks(Clause::ResetNeedsVersion)) {
+            request.seen = Rvn::new("", row.rvn.value().expect("written here").clone()).expect("valid");
+        }
+        lifecycle::set_occurrence(row, &request, stamp, self.policy).expect("no row here is damaged").row
     }
 
     fn ended(&self, old: Option<&Row>, new: Option<Row>, stamp: &Stamp) -> Option<Row> {

@@ -25,9 +25,10 @@ pub(crate) fn representative(world: &World) -> World {
         rename_attempt(attempt, &places);
     }
     next.network.sort();
-    if let Some((caller, _)) = &mut next.done_by {
+    for (caller, _) in next.done_by.iter_mut().chain(&mut next.completed_by) {
         *caller = places[*caller];
     }
+    next.completed_by.sort_unstable();
     if let Some((version, ..)) = &mut next.java.seen {
         rename(version, &places);
     }
@@ -95,6 +96,12 @@ fn rename_attempt(attempt: &mut Attempt, places: &Places) {
             rename_request(request, places);
         }
         Sender::Operator { seen } => rename(seen, places),
+        Sender::Resetter { seen, done_by } => {
+            rename(seen, places);
+            if let Some((caller, _)) = done_by {
+                *caller = places[*caller];
+            }
+        }
         Sender::Waiter => {}
     }
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
     HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once, OwnerName, Policy, Release,
-    ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, Staleness, Stamp, Want, WantAnswer, lifecycle,
+    ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, WantAnswer, lifecycle,
 };
 
 use crate::Protocol;
@@ -34,6 +34,8 @@ pub enum Promise {
     HoldersKeep,
     /// Once an occurrence is done, no acquisition for it is granted.
     OccurrencesEnd,
+    /// A completion is acknowledged to the lease id that completed the occurrence, and to no other.
+    CompletionsAreOwn,
     /// A new caller gets the lock, now or when it has observed the row for its lease.
     NobodyIsStuck,
     /// A holder learns of a waiter exactly where one marked its lock, or where nobody knows.
@@ -53,7 +55,8 @@ impl Hash for Stored {
         let row = &self.0;
         (&row.owner_name, &row.lease_ms, &row.rvn, row.released, &row.data, &row.lease_id_hash).hash(state);
         (&row.lease_version, &row.sequence, &row.previous, &row.ended_version, &row.deleted_version).hash(state);
-        (&row.fencing_token, row.stale_at, &row.occurrence, &row.last_occurrence, &row.mark).hash(state);
+        (&row.fencing_token, row.stale_at, &row.occurrence, &row.completed_occurrence, &row.last_occurrence, &row.mark)
+            .hash(state);
     }
 }
 
@@ -70,8 +73,21 @@ pub(crate) struct Attempt {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Sender {
-    Caller { caller: usize, lease_id: u8, number: u8, attempt: u8, request: Request },
-    Operator { seen: String },
+    Caller {
+        caller: usize,
+        lease_id: u8,
+        number: u8,
+        attempt: u8,
+        request: Request,
+    },
+    Operator {
+        seen: String,
+    },
+    /// An operator who makes the occurrence due again, and saw this run.
+    Resetter {
+        seen: String,
+        done_by: Option<(usize, u8)>,
+    },
     Waiter,
 }
 
@@ -150,6 +166,8 @@ pub enum Action {
     },
     /// An operator sends a break of the version that is in the row.
     Break,
+    /// An operator, who saw the version that is in the row, makes the occurrence due again.
+    Reset,
     /// A waiter, who does not poll, sends a mark.
     Want,
     /// The Java client reads the row.
@@ -183,6 +201,7 @@ pub struct World {
     pub(crate) network: Vec<Attempt>,
     copies: u8,
     breaks: u8,
+    resets: u8,
     wants: u8,
     pub(crate) java: Java,
     highest_token: u64,
@@ -190,6 +209,8 @@ pub struct World {
     acknowledged: Option<[u64; 2]>,
     /// The lease id that completed the occurrence, or, with at most once, began it.
     pub(crate) done_by: Option<(usize, u8)>,
+    /// The lease ids that completed the occurrence.
+    pub(crate) completed_by: Vec<(usize, u8)>,
     /// Whether a waiter marked the lock under its current holder.
     is_marked: bool,
     events: Events,
@@ -269,11 +290,13 @@ impl World {
             network: Vec::new(),
             copies: 0,
             breaks: 0,
+            resets: 0,
             wants: 0,
             java: Java::default(),
             highest_token: 0,
             acknowledged: None,
             done_by: None,
+            completed_by: Vec::new(),
             is_marked: false,
             events: Events::default(),
             broken: None,
@@ -324,6 +347,9 @@ impl World {
         }
         if self.breaks < bounds.breaks && self.network.len() < bounds.in_flight && self.is_held() {
             actions.push(Action::Break);
+        }
+        if self.resets < bounds.resets && self.network.len() < bounds.in_flight && self.done_by.is_some() {
+            actions.push(Action::Reset);
         }
         if self.wants < bounds.wants && self.network.len() < bounds.in_flight {
             actions.push(Action::Want);
@@ -397,6 +423,12 @@ impl World {
                 let seen = version(next.row()?).to_owned();
                 let (version, stamp) = (format!("break-{}", next.breaks), next.now);
                 next.network.push(Attempt { sender: Sender::Operator { seen }, version, stamp, was_applied: false });
+            }
+            Action::Reset => {
+                next.resets += 1;
+                let sender = Sender::Resetter { seen: version(next.row()?).to_owned(), done_by: next.done_by };
+                let (version, stamp) = (format!("reset-{}", next.resets), next.now);
+                next.network.push(Attempt { sender, version, stamp, was_applied: false });
             }
             Action::Want => {
                 next.wants += 1;
@@ -472,9 +504,10 @@ impl World {
         let policy = Policy { retention_seconds: 0, clock_skew_ms: SKEW.into() };
         let life_cycle = LifeCycle { without: protocol.without, policy: &policy };
         let is_applied = match &attempt.sender {
-            // No caller waits for these two answers.
-            Sender::Operator { .. } | Sender::Waiter if reply != Reply::Lost => return None,
+            // No caller waits for these answers.
+            Sender::Operator { .. } | Sender::Resetter { .. } | Sender::Waiter if reply != Reply::Lost => return None,
             Sender::Operator { seen } => self.deliver_break(&life_cycle, seen, &stamp),
+            Sender::Resetter { seen, done_by } => self.deliver_reset(&life_cycle, seen, *done_by, &stamp),
             Sender::Waiter => {
                 self.deliver_want(&life_cycle, &stamp);
                 false
@@ -518,6 +551,28 @@ impl World {
             }
             self.java.until = None;
             self.is_marked = false;
+        }
+        is_applied
+    }
+
+    fn deliver_reset(
+        &mut self,
+        life_cycle: &LifeCycle<'_>,
+        seen: &str,
+        done_by: Option<(usize, u8)>,
+        stamp: &Stamp,
+    ) -> bool {
+        let last = text(Occurrence::new("", "0"));
+        let request = SetOccurrence { key: key(), last, seen: text(Rvn::new("", seen)) };
+        let row = life_cycle.set_occurrence(self.row(), &request, stamp);
+        let is_applied = row.as_ref() != self.row();
+        self.row = row.map(Stored);
+        if is_applied {
+            // The operator undoes what it saw, and no later run.
+            if self.done_by != done_by {
+                self.breaks_promise(Promise::OccurrencesEnd);
+            }
+            self.done_by = None;
         }
         is_applied
     }
@@ -668,7 +723,18 @@ impl World {
     fn check_occurrence(&mut self, protocol: &Protocol, asked: &Asked<'_>, is_applied: bool, answer: &Answer) {
         let id = (asked.caller, asked.lease_id);
         self.sees(Event::RefusedARun, matches!(answer, Answer::AlreadyDone));
-        let Some(runs) = protocol.bounds.once.filter(|_| is_applied) else { return };
+        let Some(runs) = protocol.bounds.once else { return };
+        if let Request::Release { completed: true, .. } = asked.request {
+            if is_applied {
+                self.completed_by.push(id);
+                self.completed_by.sort_unstable();
+            } else if *answer == Answer::Ended && !self.completed_by.contains(&id) {
+                self.breaks_promise(Promise::CompletionsAreOwn);
+            }
+        }
+        if !is_applied {
+            return;
+        }
         match asked.request {
             Request::Acquire { .. } if self.done_by.is_some_and(|by| by != id) => {
                 self.breaks_promise(Promise::OccurrencesEnd);

@@ -353,6 +353,7 @@ mod tests {
             fencing_token: Some(token),
             occurrence: None,
             last_occurrence: None,
+            wanted_by: None,
             data: None,
             data_base64: None,
             attributes: Map::new(),

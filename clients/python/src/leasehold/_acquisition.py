@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from ._core import Abandoned, Core
 from ._guard import B, BaseLockGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
-from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, return_pause, wait_timeout
+from ._patience import Patience
+from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, wait_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
 from .model import LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
@@ -144,9 +145,8 @@ class Asking(Requests[T], Generic[T, H]):
         held: Held | None = None
         begun = world.now()
         is_told = False
-        ago = self._core.released_ago(self.name)
         rest = max(0.0, budget.deadline - world.now())
-        await sleep(min(rest, return_pause(ago, poll_interval, world.chance())))
+        await sleep(min(rest, self._core.returns(self.name, poll_interval)))
         while True:
             rest = max(0.0, budget.deadline - world.now())
             last_try = rest == 0.0
@@ -209,13 +209,15 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         self._request = request
         self._guard = guard
         self._retry_after = 0.0  # the wish of the last answer
+        self._patience = Patience(core, self.name, request["ownerName"])
 
     async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
-        return await self._core.api.release(self.name, lease_id, timeout)
+        return (await self._core.api.release(self.name, lease_id, timeout)).outcome
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
         """Watches, or waits for the next poll."""
         world = self._core.world
+        self._patience.saw(held.lock)
         stale_in = held.observation.stale_at - world.now()
         if stale_in > 0 and poll_interval is None and self._core.can_watch:
             return await self._watch(held, budget, sleep)
@@ -236,6 +238,8 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
             last = min(budget.deadline, poll if by_clock else held.observation.stale_at + 0.001)
             if last <= begun:
                 return held
+            self._patience.saw(held.lock)
+            last = min(last, self._patience.ends(held.lock))
             try:
                 lock = await watch(self._core, self.name, held.lock.watched, last - begun, sleep)
             except WatchFailed as error:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._messages import Call, read
 from ._telemetry import Telemetry
-from ._timing import lease_to_ms
+from ._timing import lease_to_ms, request_timeout
 from .model import (
+    Ended,
     Grant,
     Grants,
     LockName,
@@ -109,7 +110,7 @@ class Api:
         lease_id: str,
         timeout: float,
         leaving: Leaving = Leaving(),
-    ) -> ReleaseOutcome:
+    ) -> Ended:
         request: _wire.ReleaseRequest = {
             "key": name[0],
             "sortKey": name[1],
@@ -119,7 +120,15 @@ class Api:
             "delete": leaving.delete or None,
             "completed": leaving.completed,
         }
-        return await self._release(Call("POST", "/v1/release", request), timeout)
+        call = Call("POST", "/v1/release", request)
+        ended = await self._send(call, timeout, Ended.of)
+        # If the transport repeated the request, the earlier call may be this one.
+        return Ended("released", ended.wanted) if call.was_repeated and ended.outcome == "replayed" else ended
+
+    async def want(self, name: LockName, owner_name: str) -> None:
+        """Marks a held lock, so that its holder learns that somebody waits."""
+        request: _wire.WantRequest = {"key": name[0], "sortKey": name[1], "ownerName": owner_name}
+        await self.post("/v1/want", request, request_timeout(None), _outcome)
 
     async def heartbeat_permits(
         self, name: LockName, lease_id: str, numbered: Numbered[Wish], timeout: float
@@ -141,11 +150,8 @@ class Api:
     async def release_permits(self, name: LockName, lease_id: str, timeout: float) -> ReleaseOutcome:
         """Gives permits back, or withdraws a ticket."""
         request: _wire.ReleasePermitsRequest = {"key": name[0], "sortKey": name[1], "leaseId": lease_id}
-        return await self._release(Call("POST", "/v1/semaphore/release", request), timeout)
-
-    async def _release(self, call: Call, timeout: float) -> ReleaseOutcome:
+        call = Call("POST", "/v1/semaphore/release", request)
         outcome = await self._send(call, timeout, _outcome)
-        # If the transport repeated the request, the earlier call may be this one.
         return "released" if call.was_repeated and outcome == "replayed" else outcome
 
     async def break_entry(self, name: LockName, holder_id: str, version: str, timeout: float) -> ReleaseOutcome:
@@ -178,6 +184,18 @@ class Api:
             "recordVersionNumber": record_version_number,
         }
         return await self.post("/v1/break", request, timeout, _outcome)
+
+    async def set_occurrence(
+        self, name: LockName, last_occurrence: str, record_version_number: str, timeout: float
+    ) -> str:
+        """Returns the new version of the lock."""
+        request: _wire.OccurrenceRequest = {
+            "key": name[0],
+            "sortKey": name[1],
+            "lastOccurrence": last_occurrence,
+            "recordVersionNumber": record_version_number,
+        }
+        return await self.post("/v1/occurrence", request, timeout, _version)
 
     async def get_lock(self, name: LockName, timeout: float) -> LockView:
         return await self.get("/v1/lock", {"key": name[0], "sortKey": name[1]}, timeout, LockView.from_wire)
@@ -213,6 +231,11 @@ class Api:
 
 def _ticket(answer: Any) -> tuple[str, int]:
     return answer["ticketId"], answer["number"]
+
+
+def _version(answer: Any) -> str:
+    version: str = answer["recordVersionNumber"]
+    return version
 
 
 def _available(answer: Any) -> int:

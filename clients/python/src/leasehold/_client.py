@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -19,8 +20,9 @@ from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
 from ._world import World
-from .errors import InvalidRequest, LockNotFound, Superseded, Unavailable
+from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unavailable
 from .model import (
+    Done,
     LockName,
     LockView,
     Page,
@@ -45,6 +47,16 @@ State: TypeAlias = Literal["held", "released"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
+
+_log = logging.getLogger("leasehold")
+
+
+def done_before(occurrence: str, done: AlreadyDone) -> Done:
+    """The outcome of a run that is done. Warns where a later one is: no run is due until then."""
+    lock = done.lock
+    if lock is not None and lock.last_occurrence != occurrence:
+        _log.warning("%r is done up to %s, which sorts after %s", lock.key, lock.last_occurrence, occurrence)
+    return Done(done.lock)
 
 
 class LockOptions(TypedDict, total=False):
@@ -248,9 +260,9 @@ class BaseClient(Generic[G]):
         return await self._core.repeat(send, lease=wish.lease)
 
     async def _release(self, name: LockName, lease_id: str, leaving: Leaving) -> ReleaseOutcome:
-        outcome = await self._repeat(lambda timeout: self._core.api.release(name, lease_id, timeout, leaving))
-        self._core.released(name)
-        return outcome
+        ended = await self._repeat(lambda timeout: self._core.api.release(name, lease_id, timeout, leaving))
+        self._core.released(name, ended.wanted)
+        return ended.outcome
 
     async def _get(self, name: LockName) -> LockView:
         try:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from ._returning import Releases
 from ._runtime import run
 from ._threads import Threads
 from ._timing import OPERATION_BOUND, UNREACHED_BOUND, Backoff, request_timeout
@@ -28,14 +29,14 @@ _log = logging.getLogger("leasehold")
 _EXIT_BOUND = 1.0
 """Seconds for which the end of the interpreter waits for releases in the background."""
 
-_KEPT = 10_000  # enough for any caller's locks; the bound keeps a client of many keys from growing
-
 
 class Kept(Protocol):
     """A guard, as its client sees it."""
 
     @property
     def ended(self) -> bool: ...
+
+    def is_of(self, name: LockName) -> bool: ...
 
     async def release_until(self, deadline: float | None) -> None: ...
 
@@ -55,7 +56,7 @@ class Core:
         self.unsettled: set[Event] = set()  # one for each work in the background that has to come to its end
         self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
-        self._released: dict[LockName, float] = {}
+        self._releases = Releases()
         _cores.add(self)
 
     async def repeat(
@@ -91,17 +92,18 @@ class Core:
         if self.closed.is_set():
             raise LeaseholdError("the client is closed")
 
-    def released(self, name: LockName) -> None:
-        """Records that this client released the lock just now."""
-        self._released.pop(name, None)
-        self._released[name] = self.world.now()
-        if len(self._released) > _KEPT:
-            del self._released[next(iter(self._released))]
+    def released(self, name: LockName, wanted: bool) -> None:
+        """Records that this client released the lock just now. `wanted`: whether somebody waits for it."""
+        self._releases.released(name, wanted, self.world.now())
 
-    def released_ago(self, name: LockName) -> float | None:
-        """Seconds since this client released the lock; `None` if it never did."""
-        at = self._released.get(name)
-        return None if at is None else self.world.now() - at
+    def returns(self, name: LockName, chosen: float | None) -> float:
+        """Notes that this client requests a lock. Returns the pause before its first request, where it
+        released the lock before."""
+        return self._releases.returns(name, chosen, self.world.now(), self.world.chance())
+
+    def holds(self, name: LockName) -> bool:
+        """Whether this client itself holds the lock."""
+        return any(guard.is_of(name) for guard in self.live_guards())
 
     def live_guards(self) -> list[Kept]:
         """The guards that are not lost, and not known to have been released."""

@@ -274,6 +274,10 @@ class BaseGuard(Keeping):
                 self._beat_at = self._core.world.now() + self._pause()
             self._plan()
 
+    def is_of(self, name: LockName) -> bool:
+        """Whether this is a guard of this key."""
+        return self._name == name
+
     async def release_until(self, deadline: float | None, leaving: Leaving | None = None) -> None:
         """Releases, with retries until the deadline, and at least once. A later call, after a failure, leaves
         what the first call would have left."""
@@ -524,6 +528,14 @@ class BaseGuard(Keeping):
 class BaseLockGuard(BaseGuard):
     """A lock that was granted."""
 
+    _wanted = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for the lock, as far as a heartbeat has told. A holder may release the lock
+        earlier than planned."""
+        return self._wanted
+
     @property
     def previous_owner_name(self) -> str | None:
         """The name of the owner before, if any."""
@@ -541,12 +553,14 @@ class BaseLockGuard(BaseGuard):
 
     async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
         token = self._renewal.fencing_token
-        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
+        renewal = await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
+        self._wanted = self._wanted or renewal.wanted
+        return renewal
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
-        outcome = await self._core.api.release(self._name, self._lease_id, timeout, leaving)
-        self._core.released(self._name)
-        return outcome
+        ended = await self._core.api.release(self._name, self._lease_id, timeout, leaving)
+        self._core.released(self._name, ended.wanted)
+        return ended.outcome
 
 
 class BasePermitsGuard(BaseGuard):

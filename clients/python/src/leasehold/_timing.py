@@ -33,6 +33,7 @@ _LAST_LOOK = 1.0
 LONGEST_WATCH = 20.0
 """The longest watch that the service allows, in seconds."""
 
+_AT_ONCE = 1.0  # a lock that nobody wanted is taken again at once for this long; a waiter marks it within
 _POLL_INTERVAL = 1.0
 _SHORTEST_POLL = 0.05
 
@@ -90,10 +91,17 @@ def poll_pause(chosen: float | None, asked: float, chance: float) -> float:
     return interval * (1 + 0.25 * chance)
 
 
-def return_pause(released_ago: float | None, chosen: float | None, chance: float) -> float:
-    """The pause before a released key is requested again: one poll, counted from the release. Two clients
-    that return at once would otherwise starve each other."""
-    return 0.0 if released_ago is None else max(0.0, poll_pause(chosen, 0.0, chance) - released_ago)
+def return_pause(released_ago: float | None, unwanted_for: float | None, chosen: float | None, chance: float) -> float:
+    """The pause before a released key is requested again: one poll, counted from the release, so that others
+    come first. None where nobody waited at the last releases, which began `unwanted_for` ago, for a second."""
+    if released_ago is None or (unwanted_for is not None and unwanted_for < _AT_ONCE):
+        return 0.0
+    return max(0.0, poll_pause(chosen, 0.0, chance) - released_ago)
+
+
+def mark_pause(chance: float) -> float:
+    """The time that a waiter waits before it marks the lock."""
+    return _AT_ONCE * chance
 
 
 def request_timeout(lease: float | None, left: float = math.inf) -> float:

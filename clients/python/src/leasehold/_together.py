@@ -53,7 +53,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         outcomes = set()
         for name in self._names:
             with suppress(LockLost):  # another owner's, or not granted
-                outcomes.add(await self._core.api.release(name, lease_id, timeout))
+                outcomes.add((await self._core.api.release(name, lease_id, timeout)).outcome)
         return next((outcome for outcome in ("released", "replayed") if outcome in outcomes), "absent")
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:

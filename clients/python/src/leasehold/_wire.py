@@ -217,6 +217,26 @@ class ObservedEntry(TypedDict):
     version: str
 
 
+class OccurrenceRequest(TypedDict):
+    """
+    An operator's change of the last occurrence that is done.
+    """
+
+    key: str
+    lastOccurrence: str
+    recordVersionNumber: str
+    sortKey: NotRequired[str | None]
+
+
+class OccurrenceResponse(TypedDict):
+    """
+    The lock records the occurrence as done.
+    """
+
+    lastOccurrence: str
+    recordVersionNumber: str
+
+
 ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'already-done', 'not-found', 'version-mismatch', 'wrong-kind', 'permits-mismatch', 'exceeds-capacity', 'queue-full', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
 
 
@@ -538,6 +558,7 @@ class Lock1(TypedDict):
     recordVersionNumber: str
     sortKey: NotRequired[str | None]
     state: LockState
+    wantedBy: NotRequired[str | None]
 
 
 class ReleasePermitsRequest(TypedDict):

@@ -28,6 +28,7 @@ _LOCKS = {
     "/v1/release": "release",
     "/v1/want": "want",
     "/v1/break": "break",
+    "/v1/occurrence": "occurrence",
     "/v1/lock": "get",
 }
 """The actions of the function for locks, by the path of their operation."""

@@ -21,6 +21,7 @@ from ._client import (
     Settings,
     State,
     TogetherOptions,
+    done_before,
     explicit_options,
     list_query,
 )
@@ -211,7 +212,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         try:
             guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
         except AlreadyDone as done:
-            return Done(done.lock)
+            return done_before(occurrence, done)
         with guard:
             result = body(guard)
             guard.release(completed=occurrence, data=payload_of(result))
@@ -350,6 +351,15 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
         if it changed since. Retries for ten seconds."""
         return run(self._break((key, sort_key), record_version_number))
+
+    def set_occurrence(
+        self, key: str, last_occurrence: str, record_version_number: str, *, sort_key: str | None = None
+    ) -> str:
+        """Sets which occurrence counts as the last one that is done, as an operator who saw the lock at this
+        version. Returns the new version. Raises `VersionMismatch` if the lock changed since, and `LockHeld`
+        while it has a holder. Retries for ten seconds."""
+        call = partial(self._core.api.set_occurrence, (key, sort_key), last_occurrence, record_version_number)
+        return run(self._repeat(call))
 
     def break_entry(self, key: str, entry_id: str, version: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Removes a holder or a ticket of a semaphore, as an operator who saw it at this version. Raises

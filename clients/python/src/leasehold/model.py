@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from . import _wire
@@ -50,6 +50,8 @@ class LockView:
     """The occurrence that the holder runs, if any."""
     last_occurrence: str | None = None
     """The last occurrence that was completed, if any."""
+    wanted_by: str | None = None
+    """The owner name of a waiter who marked the lock, if any."""
 
     @classmethod
     def from_wire(cls, lock: _wire.Lock) -> LockView:
@@ -87,6 +89,7 @@ def _members(lock: _wire.Lock) -> dict[str, Any]:
         "attributes": lock.get("attributes"),
         "occurrence": lock.get("occurrence"),
         "last_occurrence": lock.get("lastOccurrence"),
+        "wanted_by": lock.get("wantedBy"),
     }
 
 
@@ -273,10 +276,25 @@ class Renewal:
     lease: float
     """Seconds."""
     fencing_token: int
+    wanted: bool = False
+    """Whether somebody waits for the lock."""
 
     @classmethod
     def from_wire(cls, answer: _wire.HeartbeatResponse) -> Renewal:
-        return cls(answer["recordVersionNumber"], answer["leaseDurationMs"] / 1000, answer["fencingToken"])
+        lease, wanted = answer["leaseDurationMs"] / 1000, answer.get("wanted") or False
+        return cls(answer["recordVersionNumber"], lease, answer["fencingToken"], wanted)
+
+
+class Ended(NamedTuple):
+    """The answer to a release."""
+
+    outcome: ReleaseOutcome
+    wanted: bool
+    """Whether somebody waits for the lock, as far as is known."""
+
+    @classmethod
+    def of(cls, answer: _wire.ReleaseResponse) -> Ended:
+        return cls(answer["outcome"], answer.get("wanted") or False)
 
 
 @dataclass(frozen=True)
@@ -332,8 +350,8 @@ class PermitsRenewal(Renewal):
             answer["version"],
             answer["leaseDurationMs"] / 1000,
             answer["fencingToken"],
-            answer["holderId"],
-            answer["permits"],
+            holder_id=answer["holderId"],
+            permits=answer["permits"],
         )
 
 

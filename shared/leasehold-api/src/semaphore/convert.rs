@@ -202,6 +202,7 @@ pub(crate) fn show(row: Semaphore) -> Lock {
         fencing_token: Some(row.fencing_token),
         occurrence: None,
         last_occurrence: None,
+        wanted_by: None,
         data: None,
         data_base64: None,
         attributes: Map::new(),

@@ -1,11 +1,12 @@
 //! The life of a lock, as pure functions of (row, request, stamp). No I/O, no clock, no randomness.
 //!
-//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`] and [`break_lock`]. It returns the
-//! row afterwards, whether the operation's write makes it, and the answer to the caller. DynamoDB carries out the same
-//! rules as conditional writes (`expressions`), since only the table can decide. Applied or refused, a write returns
-//! the old row, and the same function derives the answer from it. A property test compares the two, and the model
-//! explores the functions.
+//! Each function is one operation: [`acquire`], [`heartbeat`], [`release`], [`want`], [`break_lock`] and
+//! [`set_occurrence`]. It returns the row afterwards, whether the operation's write makes it, and the answer to the
+//! caller. DynamoDB carries out the same rules as conditional writes (`expressions`), since only the table can decide.
+//! Applied or refused, a write returns the old row, and the same function derives the answer from it. A property test
+//! compares the two, and the model explores the functions.
 
+mod occurrence;
 #[cfg(test)]
 mod tests;
 pub mod together;
@@ -16,6 +17,7 @@ use crate::model::{
     Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
+pub use occurrence::{OccurrenceAnswer, set_occurrence};
 pub use want::{WantAnswer, want};
 
 /// Every number in a row is below 2^53 - 1, so that every JSON parser holds it and its successor exactly.
@@ -153,6 +155,8 @@ pub struct Row {
     pub deleted_version: Option<String>,
     /// `runningOccurrence`: the occurrence that the last acquisition was for.
     pub occurrence: Option<String>,
+    /// `completedOccurrence`: the occurrence that the last acquisition completed, where the row is released.
+    pub completed_occurrence: Option<String>,
     /// `lastOccurrence`: the last occurrence that is done.
     pub last_occurrence: Field<String>,
     /// `leaseholdWanted`: the owner name of a waiter. It counts only as [`Row::wanted_by`] says.
@@ -176,6 +180,8 @@ pub struct Previous {
     pub owner_name: Field<String>,
     /// Whether `previousReleased` says that the previous acquisition had ended.
     pub released: bool,
+    /// `previousOccurrence`: the occurrence that the previous acquisition completed.
+    pub occurrence: Option<String>,
 }
 
 impl Previous {
@@ -186,6 +192,7 @@ impl Previous {
             lease_id_hash: row.and_then(|row| row.lease_id_hash.clone()),
             owner_name: if owner_name == Field::Absent { Field::Value(String::new()) } else { owner_name },
             released: row.is_some_and(|row| row.released),
+            occurrence: row.and_then(|row| row.completed_occurrence.clone()).filter(|name| !name.is_empty()),
         }
     }
 
@@ -380,6 +387,13 @@ impl Row {
     /// Whether all parts that observers need are readable. A lock that observers cannot read cannot be taken over.
     fn is_readable(&self) -> bool {
         self.owner_name.value().is_some() && self.lease_ms.value().is_some()
+    }
+
+    /// Whether this lease id completed the occurrence, as far as the row remembers.
+    fn was_completed_by(&self, hash: &LeaseIdHash, occurrence: &Occurrence) -> bool {
+        let is_this = |name: &Option<String>| name.as_deref() == Some(occurrence.as_str());
+        self.carries(hash) && self.released && is_this(&self.completed_occurrence)
+            || self.follows(hash) && is_this(&self.previous.occurrence)
     }
 
     /// Whether this occurrence, or a later one, is done.
@@ -690,6 +704,7 @@ fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -
             stale_at: Some(stamp.now_ms() + lease_ms),
             expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
             occurrence,
+            completed_occurrence: None,
             last_occurrence,
             attributes,
         },
@@ -812,7 +827,9 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
     };
     let next = match &request.disposal {
         Disposal::Complete(occurrence, _) => {
-            Row { last_occurrence: Field::Value(occurrence.as_str().to_owned()), expire_at: None, ..next }
+            let name = occurrence.as_str().to_owned();
+            let last_occurrence = Field::Value(name.clone());
+            Row { completed_occurrence: Some(name), last_occurrence, expire_at: None, ..next }
         }
         Disposal::Keep(_) | Disposal::Delete => next,
     };
@@ -843,8 +860,8 @@ fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
         if old.filter(is_held).is_some_and(|row| !row.runs(occurrence)) {
             return ReleaseAnswer::OtherOccurrence;
         }
-        // The lock may be free, but the row does not record the occurrence as done.
-        if !old.is_some_and(|row| row.has_done(occurrence)) {
+        // The lock may be free, and the occurrence done: by another run.
+        if !old.is_some_and(|row| row.was_completed_by(&hash, occurrence)) {
             return ReleaseAnswer::Lost(lost(old, &hash));
         }
     }

@@ -153,7 +153,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
                     #ended = :ended, #changed = :changed, expireAt = :expireAt \
                     REMOVE isReleased, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
-                    previousReleased, runningOccurrence, leaseholdWanted, #data"
+                    previousReleased, previousOccurrence, completedOccurrence, runningOccurrence, leaseholdWanted, #data"
             .into();
     write.bind_words();
     write

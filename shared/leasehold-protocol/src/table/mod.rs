@@ -10,10 +10,10 @@ use crate::error::{Error, ErrorKind};
 use crate::expressions;
 use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
-    self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, Policy, ReleaseAnswer, Row, Stamp,
-    Step, WantAnswer,
+    self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, OccurrenceAnswer, Policy,
+    ReleaseAnswer, Row, Stamp, Step, WantAnswer,
 };
-use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release, Want};
+use crate::model::{Acquire, Break, Disposal, Heartbeat, LockKey, Release, SetOccurrence, Want};
 use crate::semaphore::Semaphore;
 use crate::write::Write;
 
@@ -210,6 +210,20 @@ impl LockTable {
             &request.key,
             |row, stamp, _| Ok(lifecycle::break_lock(row, request, stamp, policy)),
             |stamp| expressions::break_lock(request, stamp, policy),
+        );
+        Ok(carried_out.await?.1.answer)
+    }
+
+    /// Sets which occurrence counts as the last one that is done, as an operator.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
+    pub async fn set_occurrence(&self, request: &SetOccurrence) -> Result<OccurrenceAnswer, Error> {
+        let policy = &self.policy;
+        let carried_out = self.carry_out_on_lock(
+            &request.key,
+            |row, stamp, _| lifecycle::set_occurrence(row, request, stamp, policy),
+            |stamp| expressions::set_occurrence(request, stamp),
         );
         Ok(carried_out.await?.1.answer)
     }

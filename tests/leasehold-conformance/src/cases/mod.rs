@@ -176,6 +176,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         run_at_most_once_is_not_tried_again,
         repeat_of_a_completed_run_has_its_answers,
         completion_that_is_not_stored_is_lost,
+        completion_of_another_run_is_not_ones_own,
         completion_names_the_running_occurrence,
         acquire_without_an_occurrence_is_not_asked,
         holder_cannot_go_back,
@@ -183,6 +184,9 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         tombstone_keeps_the_occurrence,
         occurrences_are_compared_byte_for_byte,
         unreadable_occurrence_is_no_leave,
+        job_of_a_far_occurrence_can_be_set_back,
+        occurrence_is_set_on_a_free_lock_alone,
+        occurrence_of_no_lock_cannot_be_set,
         its_fields_have_bounds,
     }
     rows {

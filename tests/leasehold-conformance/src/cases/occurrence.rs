@@ -97,6 +97,36 @@ pub(super) async fn completion_that_is_not_stored_is_lost(bench: Bench) {
     complete(&lock, &next, TWO, json!({})).await.lost("absent");
 }
 
+pub(super) async fn completion_of_another_run_is_not_ones_own(bench: Bench) {
+    let two = async |lock: &Lock, grant: &Grant| complete(lock, grant, TWO, json!({})).await;
+    // Broken, and run again by another caller.
+    let lock = bench.lock();
+    let broken = lock.acquire("alice", run(TWO)).await.granted("created");
+    lock.break_it(&broken.rvn).await.released("released");
+    let next = lock.acquire("bob", run(TWO)).await.granted("reacquired");
+    two(&lock, &next).await.released("released");
+    two(&lock, &broken).await.lost("taken-over");
+    lock.release(&next.lease_id, json!({ "delete": true })).await.released("replayed");
+    two(&lock, &broken).await.lost("absent");
+    two(&lock, &next).await.released("absent");
+    // Broken or given back, where the acquire recorded the occurrence as done.
+    for ends in [true, false] {
+        let lock = bench.lock();
+        let once = lock.acquire("alice", at_most_once(TWO)).await.granted("created");
+        if ends {
+            lock.release(&once.lease_id, json!({})).await.released("released");
+        } else {
+            lock.break_it(&once.rvn).await.released("released");
+        }
+        two(&lock, &once).await.lost("released");
+        lock.acquire("bob", run(THREE)).await.granted("reacquired");
+        two(&lock, &once).await.lost("taken-over");
+    }
+    // An earlier occurrence counts as done, and was not completed.
+    let (lock, grant) = done(&bench).await;
+    complete(&lock, &grant, "2026-11-21T01", json!({})).await.lost("released");
+}
+
 pub(super) async fn completion_names_the_running_occurrence(bench: Bench) {
     for fields in [json!({}), run(THREE)] {
         let lock = bench.lock();
@@ -185,6 +215,58 @@ pub(super) async fn unreadable_occurrence_is_no_leave(bench: Bench) {
     lock.acquire("bob", json!({})).await.granted("reacquired");
 }
 
+pub(super) async fn job_of_a_far_occurrence_can_be_set_back(bench: Bench) {
+    let lock = bench.lock();
+    let far = lock.acquire("alice", run("9999-12-31T23")).await.granted("created");
+    complete(&lock, &far, "9999-12-31T23", json!({})).await.released("released");
+    lock.acquire("bob", run(THREE)).await.already_done();
+    let seen = lock.version().await;
+    let set = lock.set_occurrence(TWO, &seen).await.ok();
+    assert_eq!(set, json!({ "lastOccurrence": TWO, "recordVersionNumber": lock.version().await }));
+    assert_ne!(lock.version().await, seen);
+    assert_eq!(lock.get().await.ok()["lastOccurrence"], TWO);
+    assert!(!lock.row().await.expect("a row").get("expireAt").is_some_and(AttributeValue::is_n));
+    let row = lock.row().await;
+    assert_eq!(lock.set_occurrence(TWO, &seen).await.ok(), set, "a repeat has the same answer");
+    assert_eq!(lock.row().await, row);
+    // The completion was carried out before: its repeat says so, and brings nothing back.
+    complete(&lock, &far, "9999-12-31T23", json!({})).await.released("replayed");
+    lock.acquire("bob", run(TWO)).await.already_done();
+    let next = lock.acquire("bob", run(THREE)).await.granted("reacquired");
+    complete(&lock, &next, THREE, json!({})).await.released("released");
+    // A late copy of the change undoes no completion.
+    assert_eq!(lock.set_occurrence(TWO, &seen).await.version_mismatch()["lastOccurrence"], THREE);
+    lock.acquire("carol", run(THREE)).await.already_done();
+}
+
+pub(super) async fn occurrence_is_set_on_a_free_lock_alone(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", at_most_once(THREE)).await.granted("created");
+    let row = lock.row().await;
+    assert_eq!(lock.set_occurrence(TWO, &grant.rvn).await.held()["ownerName"], "alice");
+    lock.set_occurrence(TWO, "another").await.version_mismatch();
+    assert_eq!(lock.row().await, row);
+    lock.break_it(&grant.rvn).await.released("released");
+    lock.set_occurrence(TWO, &lock.version().await).await.ok();
+    lock.acquire("bob", run(THREE)).await.granted("reacquired");
+}
+
+pub(super) async fn occurrence_of_no_lock_cannot_be_set(bench: Bench) {
+    let lock = bench.lock();
+    assert_eq!(lock.set_occurrence(TWO, "none").await.version_mismatch(), Value::Null);
+    assert_eq!(lock.row().await, None);
+    let (lock, grant) = done(&bench).await;
+    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
+    assert_eq!(lock.set_occurrence(THREE, &lock.version().await).await.version_mismatch(), Value::Null);
+    lock.acquire("bob", run(TWO)).await.already_done();
+    let semaphore = bench.lock();
+    let permits = semaphore.with_key(json!({ "ownerName": "alice", "capacity": 1 }));
+    bench.post("/v1/semaphore/acquire", &permits).await.ok();
+    semaphore.set_occurrence(TWO, "any").await.problem("wrong-kind");
+    lock.set_occurrence("", "any").await.invalid("lastOccurrence");
+    lock.set_occurrence(TWO, "").await.invalid("recordVersionNumber");
+}
+
 pub(super) async fn its_fields_have_bounds(bench: Bench) {
     let lock = bench.lock();
     for (fields, field) in [
@@ -195,6 +277,8 @@ pub(super) async fn its_fields_have_bounds(bench: Bench) {
         (json!({ "occurrence": TWO, "atMostOnce": "yes" }), "atMostOnce"),
         (json!({ "attributes": { "lastOccurrence": "mine" } }), "attributes"),
         (json!({ "attributes": { "runningOccurrence": "mine" } }), "attributes"),
+        (json!({ "attributes": { "completedOccurrence": "mine" } }), "attributes"),
+        (json!({ "attributes": { "previousOccurrence": "mine" } }), "attributes"),
     ] {
         lock.acquire("alice", fields).await.invalid(field);
     }

@@ -112,6 +112,7 @@ pub(super) async fn acquire_writes_the_whole_record(bench: Bench) {
             ("previousLeaseIdHash", bytes("")),
             ("previousOwnerName", text("")),
             ("previousReleased", text("")),
+            ("previousOccurrence", text("")),
             ("data", bytes("payload")),
             ("team", text("payments")),
             ("tries", number(3)),
@@ -138,6 +139,7 @@ pub(super) async fn acquire_without_data_writes_none(bench: Bench) {
             ("previousLeaseIdHash", bytes("")),
             ("previousOwnerName", text("")),
             ("previousReleased", text("")),
+            ("previousOccurrence", text("")),
         ],
     );
     let row = row_of(&lock).await;
@@ -287,6 +289,7 @@ pub(super) async fn reacquiring_unmarks(bench: Bench) {
             ("previousLeaseIdHash", bytes(alice_hash)),
             ("previousOwnerName", text("alice")),
             ("previousReleased", text("1")),
+            ("previousOccurrence", text("")),
             ("endedVersion", text(&alice.rvn)),
             ("data", bytes("left")),
         ],

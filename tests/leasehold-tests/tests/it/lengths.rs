@@ -59,6 +59,11 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
         }
         "ReleaseRequest" => ("/v1/release", json!({ "key": "k", "sortKey": "1", "leaseId": "l" }), ""),
         "WantRequest" => ("/v1/want", json!({ "key": "k", "sortKey": "1", "ownerName": "o" }), ""),
+        "OccurrenceRequest" => (
+            "/v1/occurrence",
+            json!({ "key": "k", "sortKey": "1", "lastOccurrence": "1", "recordVersionNumber": "v" }),
+            "",
+        ),
         "BreakRequest" => ("/v1/break", json!({ "key": "k", "sortKey": "1", "recordVersionNumber": "v" }), ""),
         "AcquirePermitsRequest" => ("/v1/semaphore/acquire", with(&ticket, json!({ "sequence": 1 })), ""),
         "EnqueueRequest" => ("/v1/semaphore/enqueue", with(&ticket, json!({ "sequence": 1 })), ""),

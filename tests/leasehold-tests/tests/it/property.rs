@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::{
     Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once,
-    OwnerName, Principal, Record, Release, Row, Rvn, Sequence, Staleness, Stamp, Want, lifecycle,
+    OwnerName, Principal, Record, Release, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -52,6 +52,10 @@ enum Step {
         caller: usize,
     },
     Break {
+        seen: RvnChoice,
+    },
+    SetOccurrence {
+        last: usize,
         seen: RvnChoice,
     },
     /// The Java client replaces the row.
@@ -106,7 +110,7 @@ enum DataChoice {
 }
 
 /// The number of ways to damage a row.
-const DAMAGES: usize = 27;
+const DAMAGES: usize = 30;
 
 /// In byte order, which differs from that of numbers and of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
@@ -165,6 +169,7 @@ fn step() -> impl Strategy<Value = Step> {
                 caller, principal, delete, data, expected, completed
             }),
         2 => rvn_choice().prop_map(|seen| Step::Break { seen }),
+        2 => (0..OCCURRENCES.len(), rvn_choice()).prop_map(|(last, seen)| Step::SetOccurrence { last, seen }),
         1 => lease.clone().prop_map(|lease_ms| Step::ForeignPut { lease_ms }),
         2 => lease.prop_map(|lease_ms| Step::ForeignUpdate { lease_ms }),
         1 => Just(Step::ForeignRelease),
@@ -323,6 +328,21 @@ impl Bench<ForeignWrites> {
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
             }
+            Step::SetOccurrence { last, seen } => {
+                let request = SetOccurrence { key: key(), last: occurrence(*last), seen: rvn(seen) };
+                let actual = self.table.set_occurrence(&request).await;
+                let after = self.row().await;
+                match lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy) {
+                    Ok(expected) => {
+                        assert_eq!(actual.expect("answered"), expected.answer);
+                        assert_eq!(after, expected.row);
+                    }
+                    Err(corrupt) => {
+                        assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
+                        assert_eq!(after, before);
+                    }
+                }
+            }
             Step::Wait { ms } => {
                 self.now_ms.fetch_add(*ms, Ordering::Relaxed);
             }
@@ -387,6 +407,9 @@ impl Bench<ForeignWrites> {
                     ("leaseholdKind", text("another")),
                     ("runningOccurrence", AttributeValue::N("9".into())),
                     ("lastOccurrence", AttributeValue::Bool(true)),
+                    ("completedOccurrence", AttributeValue::N("9".into())),
+                    ("completedOccurrence", text("")),
+                    ("previousOccurrence", AttributeValue::N("9".into())),
                     ("leaseholdWanted", text("another")),
                     ("leaseholdWanted", AttributeValue::N("7".into())),
                     ("staleAt", text("soon")),

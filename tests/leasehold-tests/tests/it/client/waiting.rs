@@ -3,9 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::Request;
 use leasehold_client::wire::AcquireOutcome;
-use leasehold_client::{Acquisition, Client, ErrorKind, Heartbeats, LockRequest, Observation, SavedObservation, Wait};
+use leasehold_client::{
+    Acquisition, Client, ErrorKind, Heartbeats, LockRequest, Observation, SavedObservation, Transport, Wait,
+};
 use leasehold_tests::World;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
@@ -32,11 +36,11 @@ async fn free_lock_is_one_request_and_a_release_another() {
     let network = Network::new(world.transport());
     let client = Client::new(network.clone());
     let began = Instant::now();
-    for _ in 0..3 {
+    for _ in 0..6 {
         granted(&client, "Moe").await.release().await.expect("held");
     }
-    assert_eq!(network.take_log(), ["/v1/acquire", "/v1/release"].repeat(3));
-    assert!(began.elapsed() >= SECOND * 2, "whoever comes back leaves the key free for a poll");
+    assert_eq!(network.take_log(), ["/v1/acquire", "/v1/release"].repeat(6));
+    assert_eq!(began.elapsed(), Duration::ZERO, "nobody wanted it");
     drop(client.try_acquire("Moe").await.expect("reachable").granted().expect("free, and asked for at once"));
 }
 
@@ -149,8 +153,10 @@ async fn polls_keep_their_distance_and_do_not_move_in_step() {
     let polls = Arc::new(Mutex::new(Vec::new()));
     let network = Network::new(world.transport());
     let times = Arc::clone(&polls);
-    network.set(move |_| {
-        times.lock().expect("not poisoned").push(Instant::now());
+    network.set(move |path| {
+        if path == "/v1/acquire" {
+            times.lock().expect("not poisoned").push(Instant::now());
+        }
         Fate::Delivered
     });
     let request = LockRequest::new("Moe").poll_interval(SECOND / 10).wait(Wait::AtMost(SECOND * 60));
@@ -606,6 +612,128 @@ async fn answer_of_another_server_is_not_quoted_with_secrets() {
     network.set(|_| Fate::Gateway(200, None, r#"{"key":"Moe","leaseId":"the secret","outcome":"unheard of"}"#));
     let error = Client::new(network).try_acquire("Moe").await.expect_err("not understood");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_pauses_once_a_second_when_nobody_wants_the_lock() {
+    let world = World::new().await;
+    let client = world.client("alone");
+    let began = Instant::now();
+    let mut pauses = 0;
+    for _ in 0..60 {
+        let asked = Instant::now();
+        let guard = granted(&client, "Moe").await;
+        pauses += u32::from(asked.elapsed() >= SECOND / 2);
+        sleep(SECOND / 10).await;
+        guard.release().await.expect("held");
+    }
+    assert!((3..=6).contains(&pauses), "{pauses} pauses in {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_pauses_when_the_answer_to_its_release_was_lost() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let guard = granted(&client, "Moe").await;
+    network.set_first(Fate::AnswerLost);
+    guard.release().await.expect("held");
+    let asked = Instant::now();
+    drop(granted(&client, "Moe").await);
+    assert!(asked.elapsed() >= SECOND / 2, "somebody may wait: {:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_marks_the_lock_once_for_each_holder() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = granted(&Client::new(service.clone()), "Moe").await;
+    assert!(!holder.is_wanted());
+    let network = Network::new(service.clone());
+    let client = Client::builder().owner_name("waiter").build(network.clone());
+    let waiting = tokio::spawn(async move { granted(&client, LockRequest::new("Moe").wait(Wait::Forever)).await });
+    let told = Instant::now();
+    holder.wanted().await;
+    assert!(holder.is_wanted() && told.elapsed() <= LEASE / 4 + SECOND, "{:?}", told.elapsed());
+    let seen = world.client("onlooker").get("Moe").await.expect("there");
+    assert_eq!(seen.wanted_by.as_deref(), Some("waiter"));
+    sleep(SECOND * 60).await;
+    holder.release().await.expect("held");
+    let guard = waiting.await.expect("no panic");
+    let wants = network.take_log().iter().filter(|path| *path == "/v1/want").count();
+    assert_eq!((wants, guard.is_wanted()), (1, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_marks_neither_a_large_row_nor_its_own_clients_lock() {
+    let world = World::new().await;
+    let service = world.transport();
+    let network = Network::new(service.clone());
+    let client = Client::new(network.clone());
+    let own = granted(&client, "own").await;
+    let large = granted(&Client::new(service), LockRequest::new("large").data(vec![b'x'; 4097])).await;
+    for key in ["own", "large"] {
+        let wait = LockRequest::new(key).wait(Wait::AtMost(SECOND * 30));
+        held(client.acquire(wait).await.expect("reachable"));
+    }
+    assert!(!network.take_log().contains(&"/v1/want".to_owned()));
+    drop((own, large));
+}
+
+/// A caller of plain HTTP takes turns as the documents tell it: after its first 423 it sends `want`, and asks again each
+/// quarter of a second; it goes on at once where nobody wanted the lock, and else pauses for a second.
+#[tokio::test(start_paused = true)]
+async fn client_and_plain_caller_share_a_lock_evenly() {
+    let world = World::new().await;
+    let service = world.transport();
+    let end = Instant::now() + SECOND * 120;
+    let hold = Duration::from_millis(50);
+    let client = Client::new(service.clone());
+    let by_client = async {
+        let mut grants = 0;
+        while Instant::now() < end {
+            let guard = granted(&client, LockRequest::new("Moe").wait(Wait::Forever)).await;
+            grants += 1;
+            sleep(hold).await;
+            guard.release().await.expect("held");
+        }
+        grants
+    };
+    let plain = |path: &'static str, body: Value| {
+        let request = Request::post(path).header("content-type", "application/json");
+        let answer = service.send(request.body(body.to_string().into_bytes()).expect("a request"));
+        async move {
+            let answer = answer.await.expect("in process");
+            (answer.status().as_u16(), serde_json::from_slice::<Value>(answer.body()).expect("JSON"))
+        }
+    };
+    let by_hand = async {
+        let mut grants = 0;
+        let mut refusals = 0;
+        while Instant::now() < end {
+            let lease_id = format!("{grants}");
+            let request = json!({ "key": "Moe", "ownerName": "plain", "leaseId": lease_id });
+            let (status, _) = plain("/v1/acquire", request).await;
+            if status == 423 {
+                refusals += 1;
+                if refusals == 1 {
+                    plain("/v1/want", json!({ "key": "Moe", "ownerName": "plain" })).await;
+                }
+                sleep(SECOND / 4).await;
+                continue;
+            }
+            (grants, refusals) = (grants + 1, 0);
+            sleep(hold).await;
+            let (_, released) = plain("/v1/release", json!({ "key": "Moe", "leaseId": lease_id })).await;
+            if released["wanted"] == true {
+                sleep(SECOND).await;
+            }
+        }
+        grants
+    };
+    let (client, plain): (u32, u32) = tokio::join!(by_client, by_hand);
+    let share = f64::from(client) / f64::from(client + plain);
+    assert!((0.4..=0.6).contains(&share), "{client} grants to the client, {plain} to the plain caller");
 }
 
 /// Two clients repeatedly want one lock, each at once after its release.
