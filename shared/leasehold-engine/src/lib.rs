@@ -143,9 +143,9 @@ impl Engine {
         }
         let check = self.core.checks.fetch_add(1, Ordering::Relaxed);
         let value = format!("{:0>256}", format!("{}-{check}", std::process::id()));
-        // No less than a lock's row takes: where this fits, a row fits.
+        // Six pages, more than a small row takes where it splits a page: where this fits, a row fits.
         let tags: Vec<_> = (0..45)
-            .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number}"), "Value": value }))
+            .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number:0>100}"), "Value": value }))
             .collect();
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
