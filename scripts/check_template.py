@@ -1,10 +1,13 @@
 """Checks the template: the functions' roles against actions.json, which a test of the workspace compares with what the
 functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
-routes against the HTTP API's; the routes of a release against those of none; and the example of a deploying role.
+routes against the HTTP API's; the routes of a release against those of none; the example of a deploying role; and
+rules that an audit of such stacks asks about, one function each.
 """
 
+import fnmatch
 import json
 import pathlib
+import re
 import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -12,7 +15,6 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 import stacks  # noqa: E402
 
 ACTIONS = ROOT / "tests/leasehold-tests/actions.json"
-BASIC = "AWSLambdaBasicExecutionRole"
 # Everything that the stack can have.
 WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
@@ -70,7 +72,15 @@ def main():
     whole = stacks.resources_with(WHOLE)
     actions = {name: function["actions"] for name, function in stacks.summary(whole)["functions"].items()}
     stacks.same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
-    check_managed_policies()
+    check_regions()
+    check_function_roles()
+    check_trust()
+    check_keys()
+    check_crash_filter()
+    check_waking()
+    check_exports()
+    check_key_names()
+    check_permissions()
     check_rest_api_policy()
     check_deploying_role()
     check_release()
@@ -90,16 +100,205 @@ def main():
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
 
 
-def check_managed_policies():
-    """Roles have the permissions for traces and for a VPC only where a parameter asks for them."""
-    for parameters, more in (
-        ({}, []),
-        ({"Tracing": "Active"}, ["AWSXRayDaemonWriteAccess"]),
-        ({"VpcSubnetIds": "subnet-1"}, ["AWSLambdaVPCAccessExecutionRole"]),
+def check_regions():
+    """Each region knows the types that the stack has there, and none that it has is left out."""
+    from cfnlint.helpers import REGIONS
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+    whole = WHOLE | {"Functions": "one", "FunctionUrl": "true"}
+    types = {resource["Type"] for resource in stacks.resources_with(whole).values()}
+    # The isolated partitions have names like us-iso-east-1.
+    for region in {one for one in REGIONS if "iso" not in one}:
+        known = set(PROVIDER_SCHEMA_MANAGER.get_resource_types(region))
+        there = stacks.chosen(stacks.read(), whole | {"AWS::Region": region})["Resources"].values()
+        # SAM's own types stand for those of AWS.
+        optional = {"AWS::Lambda::Url", "AWS::Pipes::Pipe"}
+        assert types - optional <= known, (region, types - known)
+        assert {resource["Type"] for resource in there} & optional == known & optional, region
+
+
+def check_function_roles():
+    """Roles of functions write to the stack's log alone, and know traces and a VPC only where a parameter asks."""
+    log = {("FunctionLog", "logs:CreateLogStream"), ("FunctionLog", "logs:PutLogEvents")}
+    vpc = {
+        f"ec2:{verb}{thing}"
+        for thing, verbs in {
+            "NetworkInterface": ("Create", "Delete"),
+            "NetworkInterfaces": ("Describe",),
+            "Subnets": ("Describe",),
+            "PrivateIpAddresses": ("Assign", "Unassign"),
+        }.items()
+        for verb in verbs
+    }
+    for parameters, managed, more in (
+        ({}, [], set()),
+        ({"Tracing": "Active"}, ["AWSXRayDaemonWriteAccess"], set()),
+        ({"VpcSubnetIds": "subnet-1"}, [], {('"*"', action) for action in vpc}),
     ):
-        functions = stacks.summary(stacks.resources_with(WHOLE | parameters))["functions"]
-        for name, function in functions.items():
-            assert function["managedPolicies"] == sorted([BASIC, *more]), (parameters, name, function)
+        resources = stacks.resources_with(WHOLE | parameters)
+        for name, function in stacks.of_type(resources, "AWS::Lambda::Function"):
+            role = function["Role"]["Fn::GetAtt"][0]
+            assert stacks.managed_policies(resources[role]) == managed, (parameters, name)
+            found = {
+                (target, action)
+                for target, actions in stacks.statements(role, resources)
+                for action in actions
+                if not action.startswith("dynamodb:")
+            }
+            assert found == log | more, (parameters, name, found)
+
+
+def check_trust():
+    """A service takes a role for this account alone. Lambda and API Gateway do not say for which account they act."""
+    for name, role in stacks.of_type(stacks.resources_with(WHOLE | RELEASE), "AWS::IAM::Role"):
+        [statement] = role["AssumeRolePolicyDocument"]["Statement"]
+        if statement["Principal"]["Service"] not in ("lambda.amazonaws.com", "apigateway.amazonaws.com"):
+            condition = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+            assert statement.get("Condition") == condition, (name, statement)
+
+
+def check_keys():
+    """With KMS keys of the user's, each role for tables or for a function's environment may decrypt with them."""
+    table, environment = ("TableKmsKeyArn", "EnvironmentKmsKeyArn")
+    through = {"StringEquals": {"kms:ViaService": {"Fn::Sub": "dynamodb.${AWS::Region}.${AWS::URLSuffix}"}}}
+    for keys in ({}, {table}, {environment}, {table, environment}):
+        resources = stacks.resources_with(
+            WHOLE | {key: f"arn:aws:kms:eu-west-1:123456789012:key/{key}" for key in keys}
+        )
+        functions = {
+            function["Role"]["Fn::GetAtt"][0] for _, function in stacks.of_type(resources, "AWS::Lambda::Function")
+        }
+        for role, _ in stacks.of_type(resources, "AWS::IAM::Role"):
+            reads = any(
+                "dynamodb:" in action for _, actions in stacks.statements(role, resources) for action in actions
+            )
+            expected = [
+                *([(table, through)] if reads and table in keys else []),
+                *([(environment, None)] if role in functions and environment in keys else []),
+            ]
+            granted = [
+                (statement["Resource"]["Ref"], statement.get("Condition"))
+                for policy in resources[role]["Properties"].get("Policies", [])
+                for statement in policy["PolicyDocument"]["Statement"]
+                if statement["Action"] == "kms:Decrypt"
+            ]
+            assert granted == expected, (keys, role, granted)
+
+
+# Lines of a function's log, and whether they tell of a crash. Lambda documents those with a type.
+LINES = (
+    ({"type": "platform.report", "record": {"requestId": "1", "status": "timeout"}}, True),
+    ({"type": "platform.report", "record": {"status": "error", "errorType": "Runtime.ExitError"}}, True),
+    ({"type": "platform.report", "record": {"status": "error", "errorType": "Runtime.OutOfMemory"}}, True),
+    ({"type": "platform.initReport", "record": {"status": "error", "errorType": "Runtime.ConfigInvalid"}}, True),
+    ({"level": "ERROR", "target": "leasehold_lambda::init", "message": "cannot start"}, True),
+    ({"type": "platform.report", "record": {"status": "error", "errorType": "LockHeld"}}, False),
+    ({"level": "WARN", "target": "leasehold_lambda::init", "message": "no connection to DynamoDB yet"}, False),
+    *(
+        ({"operation": "acquire", "key": words, "owner": words}, False)
+        for words in (
+            "panicked",
+            "cannot start",
+            "Task timed out",
+            "Runtime.ExitError",
+            '"status":"timeout"',
+            '"}\n{"type":"platform.report","record":{"status":"timeout"}}',
+        )
+    ),
+)
+
+
+def check_crash_filter():
+    """The filter of crashes reads fields of Lambda's own lines, which no caller can write."""
+    [(_, properties)] = stacks.of_type(stacks.resources_with({}), "AWS::Logs::MetricFilter")
+    pattern = properties["FilterPattern"]
+    for line, crashed in LINES:
+        assert matches(pattern, line) == crashed, (pattern, line)
+
+
+def matches(pattern, line):
+    """Whether a filter pattern for JSON, of equalities, matches a line."""
+
+    def holds(comparison):
+        value = line
+        for name in comparison[1].split("."):
+            value = value.get(name, "") if isinstance(value, dict) else ""
+        return str(fnmatch.fnmatchcase(value, comparison[2]))
+
+    assert re.fullmatch(r"\{.*\}", pattern), f"{pattern} matches texts anywhere in a line"
+    terms = re.sub(r'\$\.([\w.]+) = "([^"]*)"', holds, pattern.strip("{ }"))
+    assert re.fullmatch(r"(True|False|&&|\|\||[() ])*", terms), terms
+    return eval(terms.replace("&&", "and").replace("||", "or"))
+
+
+def check_waking():
+    """Only a free lock or a semaphore with permits wakes; what fails is logged, and events are kept, with an alarm."""
+    resources = stacks.resources_with(WHOLE)
+    [pipe] = [properties for name, properties in stacks.of_type(resources, "AWS::Pipes::Pipe") if name == "FreedPipe"]
+    filters = [json.loads(one["Pattern"]) for one in pipe["SourceParameters"]["FilterCriteria"]["Filters"]]
+    [available] = [one["dynamodb"]["NewImage"]["available"]["N"] for one in filters if "available" in json.dumps(one)]
+    for number, wakes in (("-1", False), ("0", False), ("1", True), ("10", True), ("99", True)):
+        assert any(number.startswith(one["prefix"]) for one in available) == wakes, (number, available)
+    for name, properties in stacks.of_type(resources, "AWS::Pipes::Pipe"):
+        letters = properties["SourceParameters"]["DynamoDBStreamParameters"]["DeadLetterConfig"]["Arn"]
+        assert properties["LogConfiguration"]["Level"] == "ERROR", name
+        queue = letters["Fn::GetAtt"][0]
+        watched = [
+            alarm
+            for alarm, found in stacks.of_type(resources, "AWS::CloudWatch::Alarm")
+            if stacks.mentions(found.get("Dimensions", []), queue)
+        ]
+        assert watched, f"no alarm about {queue}"
+    express = [
+        one
+        for _, one in stacks.of_type(resources, "AWS::StepFunctions::StateMachine")
+        if one["StateMachineType"] == "EXPRESS"
+    ]
+    assert express and all(one["LoggingConfiguration"]["Level"] == "ERROR" for one in express), express
+    # The tokens of waiters are in the data of executions.
+    assert not any(one["LoggingConfiguration"]["IncludeExecutionData"] for one in express), express
+
+
+def check_exports():
+    """Another table changes no export: CloudFormation refuses to change one that another stack imports."""
+    before, after = (
+        {
+            name: output["Value"]
+            for name, output in stacks.chosen(stacks.read(), WHOLE | parameters)["Outputs"].items()
+            if "Export" in output
+        }
+        for parameters in ({}, {"ExistingTableName": "fleet", "ExistingTableStreamLabel": "one"})
+    )
+    stacks.same(before, after, "without", "exports with an existing table")
+    named = [
+        name for name, value in before.items() if re.search(r"\b(LockTable|TransactionTable)\b", json.dumps(value))
+    ]
+    assert not named, f"the exports {named} name a table that a rotation replaces"
+
+
+def check_key_names():
+    """An update that changes the key names fails before it replaces the table: its guard has a name of its own."""
+    resources = stacks.resources_with({"SortKeyName": "sk"})
+    guards = [
+        name
+        for name in stacks.as_list(resources["LockTable"].get("DependsOn", []))
+        if "TableName" in resources[name]["Properties"]
+        and resources[name]["Properties"]["KeySchema"] == resources["LockTable"]["Properties"]["KeySchema"]
+    ]
+    assert guards, "a change of the key names replaces the table"
+    existing = stacks.resources_with({"ExistingTableName": "fleet"})
+    assert not set(guards) & set(existing), "a rotation to another table is refused"
+
+
+def check_permissions():
+    """API Gateway may call a function before a route leads there."""
+    for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
+        resources = stacks.resources_with(parameters)
+        for name, properties in stacks.of_type(resources, "AWS::ApiGatewayV2::Integration"):
+            [first] = stacks.as_list(resources[name].get("DependsOn", []))
+            permission = resources[first]["Properties"]
+            called = stacks.function_behind(permission["FunctionName"], resources)
+            assert called == stacks.function_behind(properties["IntegrationUri"], resources), name
 
 
 def check_release():

@@ -370,6 +370,7 @@ implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
 implicitDeny RunUnderLockRole states:StopExecution $children:1
 allowed CleanupStateMachineRole lambda:InvokeFunction $release
 allowed CleanupStateMachineRole states:StopExecution $children:leasehold-1
+allowed CleanupStateMachineRole states:GetExecutionHistory $children:1
 implicitDeny CleanupStateMachineRole lambda:InvokeFunction $invoke
 implicitDeny CleanupStateMachineRole states:StopExecution $children:1
 allowed CleanupRuleRole states:StartExecution $clean_up

@@ -9,8 +9,9 @@ usage() {
     cat <<EOF2
 Usage: scripts/terraform.sh
 
-Needs terraform (or tofu, as TERRAFORM), and the provider hashicorp/aws, from the registry or a mirror. Without one of them it
-says so, and tests nothing.
+Needs terraform (or tofu, as TERRAFORM), and the provider hashicorp/aws, from the registry or a mirror: one that Terraform finds by
+itself (its configuration, or a folder such as /usr/share/terraform/plugins), or the folder TERRAFORM_MIRROR, which has
+registry.terraform.io/hashicorp/aws/VERSION/PLATFORM in it. Without one of them it says so, and tests nothing.
 EOF2
 }
 
@@ -34,10 +35,11 @@ export TF_DATA_DIR="$work/terraform" TF_IN_AUTOMATION=1
 "$TERRAFORM" fmt -check -recursive terraform
 mkdir "$work/module"
 cp -r terraform statemachines template.yaml "$work/module"
-if ! "$TERRAFORM" -chdir="$work/module/terraform" init -backend=false -input=false -no-color >"$work/init.log" 2>&1; then
+mirror=${TERRAFORM_MIRROR:+-plugin-dir=$(realpath "$TERRAFORM_MIRROR")}
+if ! "$TERRAFORM" -chdir="$work/module/terraform" init -backend=false -input=false -no-color ${mirror:+"$mirror"} >"$work/init.log" 2>&1; then
     cat "$work/init.log" >&2
     # Anything else is an error of the module.
-    grep -q 'Failed to query available provider packages' "$work/init.log" && skip "There is no provider hashicorp/aws here."
+    grep -q 'Failed to query available provider packages' "$work/init.log" && skip "There is no provider hashicorp/aws here. TERRAFORM_MIRROR may name a mirror."
     die "terraform init failed"
 fi
 "$TERRAFORM" -chdir="$work/module/terraform" validate -no-color

@@ -92,6 +92,16 @@ resource "aws_dynamodb_table" "locks" {
 
 # ---- The functions ------------------------------------------------------------------------------------------------
 
+locals {
+  # DynamoDB decrypts a table with a key of the user's in the name of its caller.
+  through_dynamodb = var.table_kms_key_arn == "" ? [] : [{
+    Effect    = "Allow"
+    Action    = ["kms:Decrypt"]
+    Resource  = var.table_kms_key_arn
+    Condition = { StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" } }
+  }]
+}
+
 # The secret in the lease ids of executions.
 data "aws_secretsmanager_random_password" "execution" {
   password_length     = 48
@@ -127,15 +137,13 @@ resource "aws_iam_role" "role" {
   for_each    = merge({ for name in keys(local.functions) : name => "lambda" }, local.services)
   name_prefix = "${substr(var.name, 0, 16)}-${lower(each.key)}-"
   assume_role_policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [{ Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" }]
+    Version = "2012-10-17"
+    Statement = [merge(
+      { Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" },
+      # Lambda does not say for which account it acts.
+      each.value == "lambda" ? {} : { Condition = { StringEquals = { "aws:SourceAccount" = local.account } } },
+    )]
   })
-}
-
-resource "aws_iam_role_policy_attachment" "function_log" {
-  for_each   = local.functions
-  role       = aws_iam_role.role[each.key].name
-  policy_arn = "arn:${local.partition}:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
 }
 
 resource "aws_iam_role_policy" "function_table" {
@@ -144,10 +152,14 @@ resource "aws_iam_role_policy" "function_table" {
   role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [
-      for statement in local.resources["${each.key}FunctionRole"].Properties.Policies[0].PolicyDocument.Statement :
-      { Effect = statement.Effect, Action = statement.Action, Resource = local.table_arn }
-    ]
+    Statement = concat(
+      [
+        for statement in local.resources["${each.key}FunctionRole"].Properties.Policies[0].PolicyDocument.Statement :
+        { Effect = statement.Effect, Action = statement.Action, Resource = local.table_arn }
+      ],
+      [{ Effect = "Allow", Action = ["logs:CreateLogStream", "logs:PutLogEvents"], Resource = "${aws_cloudwatch_log_group.functions.arn}:*" }],
+      local.through_dynamodb,
+    )
   })
 }
 
@@ -178,7 +190,7 @@ resource "aws_lambda_function" "function" {
     )
   }
 
-  depends_on = [aws_iam_role_policy.function_table, aws_iam_role_policy_attachment.function_log]
+  depends_on = [aws_iam_role_policy.function_table]
 }
 
 # ---- The API ------------------------------------------------------------------------------------------------------
@@ -270,6 +282,7 @@ locals {
     CleanupStateMachine = [
       { Action = ["lambda:InvokeFunction"], Resource = aws_lambda_function.function["Cleanup"].arn },
       { Action = ["states:StopExecution"], Resource = local.child_arn },
+      { Action = ["states:GetExecutionHistory"], Resource = "${local.states_arn}:execution:*" },
     ]
     CleanupRule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
     Waker = [
@@ -282,6 +295,7 @@ locals {
       { Action = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"], Resource = values(local.pipes) },
       { Action = ["dynamodb:ListStreams"], Resource = "*" },
       { Action = ["states:StartExecution"], Resource = one(aws_sfn_state_machine.waker[*].arn) },
+      { Action = ["sqs:SendMessage"], Resource = one(aws_sqs_queue.waker_dead_letters[*].arn) },
     ]
   }
 }
@@ -291,8 +305,11 @@ resource "aws_iam_role_policy" "machine" {
   name     = each.key
   role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
-    Version   = "2012-10-17"
-    Statement = [for statement in local.statements[each.key] : merge({ Effect = "Allow" }, statement)]
+    Version = "2012-10-17"
+    Statement = concat(
+      [for statement in local.statements[each.key] : merge({ Effect = "Allow" }, statement)],
+      startswith(each.key, "Waker") ? local.through_dynamodb : [],
+    )
   })
 }
 
@@ -411,6 +428,42 @@ resource "aws_sfn_state_machine" "waker" {
     WaitersTableName = aws_dynamodb_table.waiters[0].name
     Partition        = local.partition
   })
+
+  # Without the data of executions: the tokens of the waiters are in them.
+  logging_configuration {
+    level                  = "ERROR"
+    include_execution_data = false
+    log_destination        = "${aws_cloudwatch_log_group.waker[0].arn}:*"
+  }
+
+  depends_on = [aws_iam_role_policy.waker_log]
+}
+
+# Of its own, because a state machine with a log is made only under a role that may write it.
+resource "aws_iam_role_policy" "waker_log" {
+  for_each = var.wake_waiters ? toset(["Waker"]) : []
+  name     = "log"
+  role     = aws_iam_role.role[each.key].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect = "Allow"
+      Action = [
+        "logs:CreateLogDelivery", "logs:GetLogDelivery", "logs:UpdateLogDelivery", "logs:DeleteLogDelivery",
+        "logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies", "logs:DescribeLogGroups",
+      ]
+      # These actions take no resource.
+      Resource = "*"
+    }]
+  })
+}
+
+# Changes that did not reach the waker. The waiters' sleep ends by its time-out.
+resource "aws_sqs_queue" "waker_dead_letters" {
+  count                     = var.wake_waiters ? 1 : 0
+  name                      = "${substr(var.name, 0, 50)}-waker-dead-letters"
+  message_retention_seconds = 1209600
+  sqs_managed_sse_enabled   = true
 }
 
 resource "aws_pipes_pipe" "pipe" {
@@ -426,6 +479,10 @@ resource "aws_pipes_pipe" "pipe" {
       batch_size                    = 10
       maximum_retry_attempts        = 3
       maximum_record_age_in_seconds = 300
+
+      dead_letter_config {
+        arn = aws_sqs_queue.waker_dead_letters[0].arn
+      }
     }
 
     filter_criteria {
@@ -435,6 +492,14 @@ resource "aws_pipes_pipe" "pipe" {
           pattern = filter.value.Pattern
         }
       }
+    }
+  }
+
+  log_configuration {
+    level = "ERROR"
+
+    cloudwatch_logs_log_destination {
+      log_group_arn = aws_cloudwatch_log_group.waker[0].arn
     }
   }
 
@@ -461,6 +526,12 @@ resource "aws_cloudwatch_log_group" "access" {
   retention_in_days = var.log_retention_days
 }
 
+resource "aws_cloudwatch_log_group" "waker" {
+  count             = var.wake_waiters ? 1 : 0
+  name              = "/aws/vendedlogs/${var.name}-waker"
+  retention_in_days = var.log_retention_days
+}
+
 # ---- Alarms -------------------------------------------------------------------------------------------------------
 
 resource "aws_cloudwatch_log_metric_filter" "crashes" {
@@ -484,6 +555,7 @@ locals {
     CleanupStateMachine            = aws_sfn_state_machine.cleanup.arn
     Waker                          = one(aws_sfn_state_machine.waker[*].arn)
     "CleanupDeadLetters.QueueName" = aws_sqs_queue.cleanup_dead_letters.name
+    "WakerDeadLetters.QueueName"   = one(aws_sqs_queue.waker_dead_letters[*].name)
   })
 }
 

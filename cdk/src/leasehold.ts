@@ -77,7 +77,7 @@ export class Leasehold extends Construct {
     const template = new Template();
     const parameters = this.valuesOf(template);
     template.check(parameters);
-    const decided = template.decided(parameters);
+    const decided = template.decided({ ...parameters, "AWS::Region": Stack.of(this).region });
     const templateFile = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "leasehold-")), "template.json");
     fs.writeFileSync(templateFile, JSON.stringify(decided));
     this.template = new CfnInclude(this, "Default", { templateFile, parameters, preserveLogicalIds: false });

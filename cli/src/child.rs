@@ -21,7 +21,7 @@ use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::sentence;
 use crate::grant::{Grant, Subject};
-use crate::processes::{adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants};
+use crate::processes::{LOOK, adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants, wake};
 use crate::signals::{Received, Signals, die_of_interrupt};
 
 /// The divisor of the lease that gives the rest at which people are warned.
@@ -43,7 +43,7 @@ const KILLED: Duration = Duration::from_millis(200);
 /// How to run a command under a lock.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ChildArgs {
-    /// Heartbeat this often: at most half the lease. Default: a quarter of it.
+    /// Heartbeat this often: at most half of the lease without --lock-delay. Default: a quarter of it.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     heartbeat: Option<Duration>,
 
@@ -234,7 +234,7 @@ impl Runner<'_> {
         let mut asked = None;
         let mut patience = pin!(self.patience(grant).fuse());
         loop {
-            if let Some(status) = reap(child.guardian.id) {
+            if let Some(status) = reap(child.guardian.id).status {
                 match status {
                     WaitStatus::Signaled(_, guard::STOPPED, _) => {
                         self.explain(lost).await;
@@ -251,7 +251,11 @@ impl Runner<'_> {
             }
             tokio::select! {
                 _ = child.ended.recv() => {}
-                () = sleep_until(Instant::now() + self.lease / REPORTS) => child.guardian.believe(self.believed(grant)),
+                () = sleep_until(Instant::now() + self.lease / REPORTS) => {
+                    child.guardian.believe(self.believed(grant));
+                    // A guardian that somebody stopped guards nothing.
+                    wake(child.guardian.id);
+                }
                 Some(how) = &mut lost => {
                     Failure::lost(&how).and("; stopping the command").report(self.common.output.json);
                     let impatient = self.stop(&child.guardian, signals).await;
@@ -294,7 +298,7 @@ impl Runner<'_> {
         let (everything, grace) = (Pid::this(), self.args.grace(self.lease));
         guardian.stop(self.backstop());
         let (why, received) = tokio::select! {
-            ended = wait_for_descendants(everything, Instant::now() + grace) => {
+            ended = wait_for_descendants(Instant::now() + grace) => {
                 if ended {
                     return None;
                 }
@@ -308,7 +312,7 @@ impl Runner<'_> {
         // This kills the processes that were started in the meantime.
         loop {
             signal_descendants(everything, Signal::SIGKILL);
-            if wait_for_descendants(everything, Instant::now() + KILLED).await {
+            if wait_for_descendants(Instant::now() + LOOK).await {
                 return received;
             }
         }

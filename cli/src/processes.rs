@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -23,17 +24,25 @@ pub(crate) fn adopt_orphans() {
     }
 }
 
-/// Reaps all children that have ended, adopted ones too. Returns the status of `awaited`, if it is among them.
-pub(crate) fn reap(awaited: Pid) -> Option<WaitStatus> {
+/// What [`reap`] found.
+pub(crate) struct Reaped {
+    /// The status of the awaited process, if it has ended.
+    pub(crate) status: Option<WaitStatus>,
+    /// Whether this process has no child any more. One that adopts orphans then has no descendant: the kernel counts
+    /// them, while a list of processes misses one that forks and ends faster than the list is read.
+    pub(crate) none_left: bool,
+}
+
+/// Reaps all children that have ended, adopted ones too.
+pub(crate) fn reap(awaited: Pid) -> Reaped {
     let mut status = None;
-    while let Ok(ended) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-        match ended.pid() {
-            None => break,
-            Some(pid) if pid == awaited => status = Some(ended),
-            Some(_) => {}
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(ended) if ended.pid() == Some(awaited) => status = Some(ended),
+            Ok(ended) if ended.pid().is_some() => {}
+            outcome => return Reaped { status, none_left: outcome == Err(Errno::ECHILD) },
         }
     }
-    status
 }
 
 /// Returns all running descendants of `root`, without `root` itself and without zombies.
@@ -49,6 +58,13 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     found.into_iter().skip(1).filter(runs).map(Pid::from_raw).collect()
 }
 
+/// Continues a process that is stopped. One that runs gets no signal.
+pub(crate) fn wake(process: Pid) {
+    if all_processes().iter().any(|found| found.id == process.as_raw() && found.is_stopped) {
+        let _ = kill(process, Signal::SIGCONT);
+    }
+}
+
 /// Sends a signal to all descendants of `root`. A stopped process is continued, so that it can handle the signal.
 pub(crate) fn signal_descendants(root: Pid, signal: Signal) {
     for process in descendants(root) {
@@ -58,11 +74,10 @@ pub(crate) fn signal_descendants(root: Pid, signal: Signal) {
     }
 }
 
-/// Waits until no descendant of `root` runs, or `deadline` has come. Returns whether none runs.
-pub(crate) async fn wait_for_descendants(root: Pid, deadline: Instant) -> bool {
+/// Waits until this process has no descendant, or `deadline` has come. Returns whether it has none.
+pub(crate) async fn wait_for_descendants(deadline: Instant) -> bool {
     loop {
-        reap(root);
-        if descendants(root).is_empty() {
+        if reap(Pid::this()).none_left {
             return true;
         }
         if Instant::now() >= deadline {
@@ -89,6 +104,7 @@ struct Process {
     id: i32,
     parent: i32,
     is_dead: bool,
+    is_stopped: bool,
 }
 
 fn all_processes() -> Vec<Process> {
@@ -109,7 +125,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
     let id = stat.split(' ').next()?.parse().ok()?;
     let mut rest = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = rest.next()?;
-    Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state) })
+    Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state), is_stopped: state == "T" })
 }
 
 /// Parses `pid ppid state`.
@@ -117,7 +133,8 @@ fn parse_ps(line: &str) -> Option<Process> {
     let mut words = line.split_whitespace();
     let id = words.next()?.parse().ok()?;
     let parent = words.next()?.parse().ok()?;
-    Some(Process { id, parent, is_dead: is_dead(words.next()?) })
+    let state = words.next()?;
+    Some(Process { id, parent, is_dead: is_dead(state), is_stopped: state.starts_with('T') })
 }
 
 /// Whether the process is a zombie.
@@ -131,10 +148,11 @@ mod tests {
 
     #[test]
     fn name_may_have_anything_in_it() {
-        let process = |id, parent, is_dead| Some(Process { id, parent, is_dead });
+        let process = |id, parent, is_dead| Some(Process { id, parent, is_dead, is_stopped: false });
         assert_eq!(parse_stat("12 (sleep) S 7 12 7 0 -1"), process(12, 7, false));
         assert_eq!(parse_stat("12 (a) Z 9 (b)) R 7 12 7"), process(12, 7, false));
         assert_eq!(parse_stat("12 (sh) Z 7 12 7"), process(12, 7, true));
+        assert!(parse_stat("12 (sh) T 7 12 7").expect("a process").is_stopped);
         assert_eq!(parse_stat(""), None);
         assert_eq!(parse_ps("  12     7 Ss+"), process(12, 7, false));
         assert_eq!(parse_ps("  12     7 Z"), process(12, 7, true));

@@ -58,14 +58,13 @@ def translate(template):
                 properties["CodeUri"] = {"Bucket": binary, "Key": "bootstrap"}
             case "AWS::Serverless::StateMachine":
                 properties["Definition"] = json.loads((ROOT / properties.pop("DefinitionUri")).read_text())
-    names = ("AWSLambdaBasicExecutionRole", "AWSLambdaVPCAccessExecutionRole")
-    managed = {name: f"arn:aws:iam::aws:policy/service-role/{name}" for name in names}
-    return Translator(managed, Parser(), boto_session=boto3.Session(region_name="us-east-1")).translate(template, {})
+    return Translator({}, Parser(), boto_session=boto3.Session(region_name="us-east-1")).translate(template, {})
 
 
 def chosen(template, parameters):
     """Returns the template with its conditions decided by these parameters, and the others' defaults."""
     values = {name: str(parameter["Default"]) for name, parameter in template["Parameters"].items()}
+    values["AWS::Region"] = "us-east-1"
     assert set(parameters) <= set(values), set(parameters) - set(values)
     values |= parameters
 
@@ -104,12 +103,21 @@ def chosen(template, parameters):
         members = {name: resolved(member) for name, member in part.items()}
         return {name: member for name, member in members.items() if member != NOTHING}
 
-    resources = {
-        name: {member: found for member, found in resource.items() if member != "Condition"}
-        for name, resource in template["Resources"].items()
-        if holds({"Condition": resource["Condition"]} if "Condition" in resource else {"Fn::And": []})
+    def there(parts):
+        return resolved(
+            {
+                name: {member: found for member, found in part.items() if member != "Condition"}
+                for name, part in parts.items()
+                if holds({"Condition": part["Condition"]} if "Condition" in part else {"Fn::And": []})
+            }
+        )
+
+    return {
+        **template,
+        "Globals": resolved(template["Globals"]),
+        "Resources": there(template["Resources"]),
+        "Outputs": there(template["Outputs"]),
     }
-    return {**template, "Globals": resolved(template["Globals"]), "Resources": resolved(resources)}
 
 
 def summary(resources):
@@ -121,7 +129,6 @@ def summary(resources):
             "reserved": "ReservedConcurrentExecutions" in properties,
             "environment": sorted(properties["Environment"]["Variables"]),
             "actions": actions_of(properties["Role"]["Fn::GetAtt"][0], resources),
-            "managedPolicies": managed_policies(resources[properties["Role"]["Fn::GetAtt"][0]]),
         }
         for name, properties in of_type(resources, "AWS::Lambda::Function")
     }
@@ -178,11 +185,12 @@ def function_behind(value, resources):
 
 
 def actions_of(role, resources):
-    """Returns `UpdateItem on locks` and the like. An action of `*` or of another service is unchanged."""
+    """Returns `UpdateItem on locks` and the like: the actions of DynamoDB."""
     return sorted(
         f"{action.removeprefix('dynamodb:')} on {target}"
         for target, actions in statements(role, resources)
         for action in actions
+        if action.startswith("dynamodb:")
     )
 
 
@@ -202,9 +210,7 @@ def statements(role, resources):
     """Yields (target, actions) of each statement of the role."""
     for policy in resources[role]["Properties"].get("Policies", []):
         for statement in policy["PolicyDocument"]["Statement"]:
-            assert statement["Effect"] == "Allow" and set(statement) <= {"Effect", "Action", "Resource", "Sid"}, (
-                statement
-            )
+            assert statement["Effect"] == "Allow", statement
             for target in as_list(statement["Resource"]):
                 yield target_of(target), as_list(statement["Action"])
 
@@ -230,6 +236,11 @@ def as_list(value):
 
 # The actions that a pipe needs for a stream of DynamoDB, beside the list of all streams.
 STREAM_ACTIONS = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+# The actions that a state machine needs to write a log.
+LOG_ACTIONS = (
+    *(f"logs:{verb}LogDelivery" for verb in ("Create", "Get", "Update", "Delete")),
+    *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
+)
 # The arguments of tasks that name what the task is about.
 TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken")
 BY_THE_INPUT = "what the input names"
@@ -244,6 +255,8 @@ def calls(resources):
             case "AWS::StepFunctions::StateMachine":
                 definition = json.loads("\n".join(properties["DefinitionString"]["Fn::Join"][1]))
                 add(found, properties, calls_of_machine(definition, properties["DefinitionSubstitutions"]))
+                if "LoggingConfiguration" in properties:
+                    add(found, properties, {f'{action} on "*"' for action in LOG_ACTIONS})
             case "AWS::Pipes::Pipe":
                 add(found, properties, calls_of_pipe(properties))
             case "AWS::ApiGateway::RestApi":
@@ -298,7 +311,9 @@ def calls_of_machine(definition, substitutions):
     found = set()
     for task in tasks(definition):
         arguments = task["Arguments"]
-        [argument] = [arguments[name] for name in TARGETS if name in arguments]
+        # Arguments in one expression name their target there.
+        expression = isinstance(arguments, str)
+        [argument] = [arguments] if expression else [arguments[name] for name in TARGETS if name in arguments]
         placeholder = re.fullmatch(r"\$\{(\w+)\}", argument)
         target = target_of(substitutions[placeholder[1]]) if placeholder else BY_THE_INPUT
         found.add(f"{action_of(task['Resource'])} on {target}")
@@ -328,4 +343,6 @@ def calls_of_pipe(properties):
     start = {"FIRE_AND_FORGET": "StartExecution", "REQUEST_RESPONSE": "StartSyncExecution"}[invocation]
     stream = target_of(properties["Source"])
     reads = {f"{action} on {stream}" for action in STREAM_ACTIONS}
+    letters = properties["SourceParameters"]["DynamoDBStreamParameters"]["DeadLetterConfig"]["Arn"]
+    reads.add(f"sqs:SendMessage on {target_of(letters)}")
     return reads | {'dynamodb:ListStreams on "*"', f"states:{start} on {target_of(properties['Target'])}"}

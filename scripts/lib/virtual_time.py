@@ -50,10 +50,12 @@ class Execution:
             if kind == "Task":
                 value, following = self.run_task(name, state, value, context)
             elif kind == "Choice":
-                following = next(
-                    (choice["Next"] for choice in state["Choices"] if self.value(choice["Condition"], value, context)),
-                    state["Default"],
+                chosen = next(
+                    (choice for choice in state["Choices"] if self.value(choice["Condition"], value, context)),
+                    {"Next": state["Default"]},
                 )
+                value = self.leave(chosen, value, context, value)
+                following = chosen["Next"]
             else:
                 if kind == "Wait":
                     self.now += self.value(state["Seconds"], value, context)

@@ -161,15 +161,15 @@ class Stage:
 
     def keep_from_freeing(self):
         """Loses all requests that free several items of a transaction, for a while."""
-        self._seam.refused = b"BatchExecuteStatement"
-        end = threading.Timer(UNFREED, setattr, [self._seam, "refused", None])
+        self._seam.lose(b"BatchExecuteStatement")
+        end = threading.Timer(UNFREED, self._seam.lose_no_more, [b"BatchExecuteStatement"])
         end.daemon = True
         end.start()
 
     def calm(self):
         """Ends the agents and the faults, and waits for the copies that are under way."""
         self.front.fault_percent = self._seam.fault_percent = 0
-        self._seam.refused = None
+        self._seam.lose_no_more(b"BatchExecuteStatement")
         for agent in self._agents:
             agent.stop()
         time.sleep(QUIET)
@@ -311,12 +311,13 @@ def run_for(seconds, agents, act, rng, stage):
     for thread in threads:
         thread.start()
     end = time.monotonic() + seconds
+    strikes = in_turn(rng)
     strike_at = time.monotonic() + 2
     while (now := time.monotonic()) < end and not failures:
         for agent in agents:
             agent.look(now)
         if now >= strike_at:
-            counts[strike(rng, now, agents, stage)] += 1
+            counts[next(strikes)(rng, now, agents, stage)] += 1
             strike_at = now + rng.uniform(0.5, 3)
         time.sleep(0.02)
     over.set()
@@ -329,26 +330,46 @@ def run_for(seconds, agents, act, rng, stage):
     return counts
 
 
-def strike(rng, now, agents, stage):
-    chance = rng.random()
-    if chance < 0.1:
-        number = rng.randrange(len(stage.services))
-        service = stage.services[number]
-        stage.front.targets[number] = None
-        service.kill()
-        time.sleep(rng.uniform(0, 1))
-        service.start()
-        stage.front.targets[number] = service.target
-        return "services killed"
-    if chance < 0.15:
-        stage.keep_from_freeing()
-        return "times without freeing"
-    if chance < 0.4 and stage.clock:
-        # The clocks of servers differ by minutes at the most, and by more than any patience.
-        stage.clock.write_text(f"{rng.uniform(-150, 150):+.3f}\n")
-        return "clock steps"
-    if chance < 0.7:
-        rng.choice(agents).pause(now + rng.uniform(0.1, 4))
-        return "agents paused"
+def in_turn(rng):
+    """The faults in a random order, in which each comes within half a minute."""
+    while True:
+        faults = [
+            kill_service, kill_service, keep_from_freeing,
+            *[step_clock] * 5, *[pause_agent] * 6, *[kill_agent] * 6,
+        ]  # fmt: skip
+        rng.shuffle(faults)
+        yield from faults
+
+
+def kill_service(rng, now, agents, stage):
+    number = rng.randrange(len(stage.services))
+    service = stage.services[number]
+    stage.front.targets[number] = None
+    service.kill()
+    time.sleep(rng.uniform(0, 1))
+    service.start()
+    stage.front.targets[number] = service.target
+    return "services killed"
+
+
+def keep_from_freeing(rng, now, agents, stage):
+    stage.keep_from_freeing()
+    return "times without freeing"
+
+
+def step_clock(rng, now, agents, stage):
+    if stage.clock is None:
+        return pause_agent(rng, now, agents, stage)
+    # The clocks of servers differ by minutes at the most, and by more than any patience.
+    stage.clock.write_text(f"{rng.uniform(-150, 150):+.3f}\n")
+    return "clock steps"
+
+
+def pause_agent(rng, now, agents, stage):
+    rng.choice(agents).pause(now + rng.uniform(0.1, 4))
+    return "agents paused"
+
+
+def kill_agent(rng, now, agents, stage):
     rng.choice(agents).kill()
     return "agents killed"

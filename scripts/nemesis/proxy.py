@@ -21,7 +21,7 @@ class Proxy:
         self.counts = Counter()
         self.targets: list[tuple[str, int] | None] = [None]  # one for each service; None while it is down
         self.port = None
-        self.refused = None  # bytes in the head of requests that are all lost
+        self._lost = []  # requests that have all of these bytes are lost
         self._random = random.Random(seed)
         self.fault_percent = fault_percent
         self._latency, self._copied = latency, copied
@@ -42,6 +42,14 @@ class Proxy:
     @target.setter
     def target(self, target):
         self.targets = [target]
+
+    def lose(self, *parts):
+        """From now on no request arrives that has all of these bytes."""
+        self._lost.append(parts)
+
+    def lose_no_more(self, *parts):
+        if parts in self._lost:
+            self._lost.remove(parts)
 
     def close(self):
         """Ends what is under way, and returns when nothing of it is left."""
@@ -96,7 +104,7 @@ class Proxy:
         """The answer, or None where the connection is to break."""
         self._arrived += 1
         number, fate = self._arrived, self._fate()
-        if self.refused and self.refused in request.partition(b"\r\n\r\n")[0]:
+        if any(all(part in request for part in parts) for parts in self._lost):
             fate = "request lost"
         if self._copied and self._copied in request.partition(b"\r\n")[0] and self._random.random() < 1 / 3:
             fate = "request duplicated"

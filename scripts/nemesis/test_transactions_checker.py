@@ -179,6 +179,9 @@ class TransactionsCheckerTest(unittest.TestCase):
     def test_transaction_that_was_silent_for_long_may_be_evicted(self):
         self.assertEqual(check(delayed(tx("T1", "append x 1", "aborted", private=True), 40)), [])
 
+    def test_transaction_may_be_rolled_back_by_its_own_caller(self):
+        self.assertEqual(check(tx("T1", "append x 1", "rolling", "aborted", private=True)), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -13,6 +13,7 @@ and `event`:
   alive       any other answer                                      tx
   committing  the commit is about to be sent                        tx
   committed   it was answered                                       tx
+  rolling     the rollback is about to be sent                      tx
   aborted     an answer said that the transaction is rolled back    tx
   seen        a reader outside has seen an item                     key, value (a list, a number, null), level, asked
                 (when it began), final: nothing is under way any more
@@ -50,7 +51,7 @@ class Transaction:
         self.first_reads = {}  # key: (at, the value before the first change of its own)
         self.times = []
         self.private = False
-        self.committing = self.committed = self.aborted = None
+        self.committing = self.committed = self.rolling = self.aborted = None
         self.seen_at = None
 
     def __str__(self):
@@ -126,7 +127,7 @@ class History:
             if not any(step[1] == key and step[0] != "read" for step in one.steps):
                 one.first_reads.setdefault(key, (event["at"], event["value"]))
             one.steps.append((kind, key, event["value"]))
-        elif kind in ("committing", "committed", "aborted") and getattr(one, kind) is None:
+        elif kind in ("committing", "committed", "rolling", "aborted") and getattr(one, kind) is None:
             setattr(one, kind, event["at"])
 
     @staticmethod
@@ -311,9 +312,9 @@ def exactly_once(history):
 
 
 def evicted(history):
-    """A transaction was rolled back, although nobody wanted its items, and it was at work."""
+    """A transaction was rolled back, although nobody asked for it or wanted its items, and it was at work."""
     for one in history.all:
-        if one.private and one.aborted is not None:
+        if one.private and one.aborted is not None and one.rolling is None:
             times = sorted(at for at in one.times if at <= one.aborted)
             silence = max((later - earlier for earlier, later in itertools.pairwise(times)), default=0)
             if silence < IDLE:

@@ -17,14 +17,16 @@ TABLE = "contended"
 EPOCH = 8
 """Seconds for which the items of the same names are changed. Lists grow without end otherwise."""
 HOT = 3
+CUT_OFF = 0.06
+"""The share of transactions of which an add does not arrive. Their clients try it for half a minute."""
 ANSWERED_OR_UNKNOWN = (None, "Unavailable", "Throttled")
 
 
 class Bank:
     """What the agents do."""
 
-    def __init__(self, history, rng):
-        self.history, self.rng = history, rng
+    def __init__(self, history, rng, front):
+        self.history, self.rng, self.front = history, rng, front
         self.numbers = itertools.count(1)
         self.unknown, self.keys = {}, set()
         self.ends = Counter()
@@ -44,7 +46,7 @@ class Bank:
             return self.look(agent)
         name = f"{agent.name}-{next(self.numbers)}"
         plans = [self.read_and_append, self.skew, self.twice, self.twice, self.visits, self.delete, self.alone]
-        plan = self.rng.choice(plans)
+        plan = self.cut_off if self.rng.random() < CUT_OFF else self.rng.choice(plans)
         begun = self.send(agent, name, "begin", {"do": "begin"}, private=plan == self.alone)
         if "error" in begun:
             return None
@@ -111,6 +113,20 @@ class Bank:
             time.sleep(self.rng.uniform(0, 1))
         return True
 
+    def cut_off(self, agent, name):
+        """None of the requests of an add arrives. A commit without its change is refused."""
+        first, then = sorted({self.key("cut", 0), self.key("cut", 1)})
+        if not self.change(agent, name, first):
+            return False
+        parts = b"/v1/transactions/add", self.unknown[name].encode()
+        self.front.lose(*parts)
+        try:
+            is_in_doubt = self.change(agent, name, then)
+        finally:
+            self.front.lose_no_more(*parts)
+        self.ends["cut off"] += 1
+        return is_in_doubt
+
     def commit(self, agent, name):
         answer = self.send(agent, name, "committing", {"do": "commit"})
         if "error" not in answer:
@@ -123,7 +139,7 @@ class Bank:
         return answer
 
     def rollback(self, agent, name):
-        answer = self.send(agent, name, "alive", {"do": "rollback"})
+        answer = self.send(agent, name, "rolling", {"do": "rollback"})
         if answer.get("error") in (None, "RolledBack", "NotFound"):
             self.ended(agent, name, None if "error" in answer else "aborted")
         elif answer["error"] == "Committed":
@@ -162,6 +178,7 @@ def settle(bank, history, address):
     """Decides what is unknown, and reads all items."""
     for name, ident in list(bank.unknown.items()):
         if ident:
+            history.note("settling", "rolling", tx=name)
             status, document = post(address, "/v1/transactions/rollback", {"transactionId": ident})
             if status == 200 or document.get("type", "").endswith(("rolled-back", "transaction-not-found")):
                 history.note("settling", "aborted", tx=name)
@@ -186,8 +203,8 @@ def main():
     rng = random.Random(args.seed)
     print(f"contend: transactions, {args.seconds:g} s, seed {args.seed}", flush=True)
     history = Told()
-    bank = Bank(history, rng)
     with Stage(args, {"CONTEND_TABLE": TABLE}) as stage:
+        bank = Bank(history, rng, stage.front)
         stage.create_table(TABLE)
         agents = stage.agents(args.agents)
         faults = run_for(args.seconds, agents, bank.act, rng, stage)

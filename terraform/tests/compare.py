@@ -31,16 +31,18 @@ class Plan:
         }
 
     def actions(self, role):
-        [policy] = [
-            json.loads(change["change"]["after"]["policy"])
-            for change in self.changes
-            if change["type"] == "aws_iam_role_policy" and change["index"] == role
-        ]
-        return sorted({action for statement in policy["Statement"] for action in statement["Action"]})
+        return sorted(
+            {
+                action
+                for change in self.changes
+                if change["type"] == "aws_iam_role_policy" and change["index"] == role
+                for statement in json.loads(change["change"]["after"]["policy"])["Statement"]
+                for action in statement["Action"]
+            }
+        )
 
     def summary(self):
         functions = self.of_type("aws_lambda_function")
-        managed = self.of_type("aws_iam_role_policy_attachment")
         behind = {function["arn"]: name for name, function in functions.items()}
         integrations = {
             f"integrations/{integration['id']}": behind[integration["integration_uri"]]
@@ -53,8 +55,11 @@ class Plan:
                     "timeout": function["timeout"],
                     "reserved": function["reserved_concurrent_executions"] != -1,
                     "environment": sorted(function["environment"][0]["variables"]),
-                    "actions": [f"{action.removeprefix('dynamodb:')} on locks" for action in self.actions(name)],
-                    "managedPolicies": [managed[name]["policy_arn"].split("/")[-1]],
+                    "actions": [
+                        f"{action.removeprefix('dynamodb:')} on locks"
+                        for action in self.actions(name)
+                        if action.startswith("dynamodb:")
+                    ],
                 }
                 for name, function in functions.items()
             },

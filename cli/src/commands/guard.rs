@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::Failure;
 use crate::commands::exec;
 use crate::duration::since_boot;
-use crate::processes::{LOOK, adopt_orphans, descendants, exit_code, reap, signal_descendants};
+use crate::processes::{LOOK, adopt_orphans, exit_code, reap, signal_descendants};
 use crate::signals::{Received, Signals, die_of};
 
 /// The name of this hidden subcommand.
@@ -175,7 +175,8 @@ impl Guard {
     async fn watch(mut self) -> ExitCode {
         let (mut status, mut own) = (None, None);
         loop {
-            status = reap(self.child).or(status);
+            let reaped = reap(self.child);
+            status = reaped.status.or(status);
             if let (Some(ended), None) = (status, self.kill_at) {
                 if !matches!(ended, WaitStatus::Signaled(_, Signal::SIGKILL, _)) {
                     return end_as(ended);
@@ -184,7 +185,7 @@ impl Guard {
                 own = status;
                 self.stop(since_boot().min(self.until) + self.grace);
             }
-            if status.is_some() && descendants(Pid::this()).is_empty() {
+            if reaped.none_left {
                 return own.map_or_else(end_as_stopped, end_as);
             }
             let now = since_boot();

@@ -49,6 +49,7 @@ has the lock: the command is gone before anybody could judge the lease stale. No
   a break: the operator's successor may start while the command still has its grace;
   what another program starts at the command's request: systemd-run, docker, at, ssh;
   a SIGKILL to this program and its guardian at the same time: the command is killed (on Linux), and not what it started;
+  a SIGSTOP to both at the same time, such as `killall -STOP leasehold`: nobody is left who could end the command;
   outside Linux, a process whose parent ended before.
 When the command ends by itself, what it left running in the background goes on, without the lock. When the command is
 ended by a SIGKILL, what it started is ended, too.

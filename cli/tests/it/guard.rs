@@ -107,6 +107,42 @@ async fn job_is_gone_before_its_successor_when_its_guardian_is_killed() {
     assert!(ended.stderr.starts_with(told), "{ended:?}");
 }
 
+/// Each process starts the next one in a session of its own, and ends: faster than a list of processes is read.
+#[tokio::test]
+async fn forking_processes_are_gone_before_the_release_when_a_guardian_is_killed() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    std::fs::write(folder.path().join("fork"), "echo $1 > last\n[ $1 -gt 0 ] && setsid sh fork $(($1 - 1)) &")
+        .expect("written");
+    let script = "(setsid sh fork 9999 &); while [ ! -s last ]; do sleep 0.01; done; echo > job; exec sleep 1000";
+    let run = spawn(&serve, folder.path(), &["run", "Moe", "--lease", "2s"], script);
+    first_line(&folder.path().join("job")).await;
+    kill("KILL", guardian(&run));
+    let successor = r#"at=$(cat last); sleep 0.3; [ "$at" = "$(cat last)" ] && [ "$at" != 0 ] && echo "no fork""#;
+    let seen = finish(spawn(&serve, folder.path(), &["run", "Moe", "--wait", "15s", "-q"], successor)).await.ok();
+    assert_eq!(seen, "no fork\n");
+    assert_eq!(finish(run).await.status, 137);
+}
+
+#[tokio::test]
+async fn guardian_goes_on_when_somebody_stopped_it() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let (mut run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let guardian = guardian(&run);
+    kill("STOP", guardian);
+    let stat = || std::fs::read_to_string(format!("/proc/{guardian}/stat")).expect("Linux");
+    let continued = async {
+        while stat().contains(") T ") {
+            pause(Duration::from_millis(10)).await;
+        }
+    };
+    within(continued).await;
+    assert!(run.try_wait().expect("its status").is_none(), "the job goes on");
+    within(run.kill()).await.expect("it ran");
+    assert_eq!(survivors(&serve, folder.path(), "run").await, "");
+}
+
 #[tokio::test]
 async fn descendants_are_gone_before_the_release_when_a_job_is_killed() {
     let serve = Serve::memory().await;

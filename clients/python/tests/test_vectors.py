@@ -34,7 +34,7 @@ from leasehold import (
     VersionMismatch,
 )
 from leasehold._acquisition import Acquisition, Held
-from leasehold._api import Wish
+from leasehold._api import HeartbeatContent
 from leasehold._guard import Granted, Holding
 from leasehold._messages import Answer, Call, HttpApi, read
 from leasehold._plan import Look, plan
@@ -302,7 +302,7 @@ class Process:
         assert self.guard is not None
         self.guard._lease.hold_on(self.clocks.now() + 1000)  # as where an outage is sat out
         with suppress(LeaseholdError):
-            run(self.guard._beat(Wish(20.0)))
+            run(self.guard._beat(HeartbeatContent(20.0)))
 
     def resume(self, sequence: int | None) -> None:
         self.guard = self.client.resume("Moe", "the-lease-id", sequence=sequence, manual_heartbeats=True)
@@ -355,7 +355,7 @@ def renewal(case: Case) -> None:
     )
     told = "renewed"
     try:
-        run(guard._beat(Wish(20.0)))
+        run(guard._beat(HeartbeatContent(20.0)))
     except Superseded:
         told = "again"
     except LockLost:

@@ -23,13 +23,13 @@ import { retrying, type SendOptions } from "./service.js";
 import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
 
 /** The result of an acquisition. */
-interface Grip {
+interface Granted {
   readonly kind: "granted";
   release(): Promise<unknown>;
 }
 
 /** One lease id within a wait. */
-interface Attempt<Guard extends Grip, View extends Lock> {
+interface Attempt<Guard extends Granted, View extends Lock> {
   readonly leaseDuration: number;
   /** Sends one request. Rejects with a {@link LockHeldError} if others hold the lock. */
   ask(): Promise<Guard>;
@@ -42,7 +42,7 @@ interface Attempt<Guard extends Grip, View extends Lock> {
 }
 
 /** One lease id, from its first request to its guard, or to its end without one. */
-export abstract class Acquisition<Guard extends Grip, View extends Lock, Body extends object>
+export abstract class Acquisition<Guard extends Granted, View extends Lock, Body extends object>
   implements Attempt<Guard, View>
 {
   protected readonly leaseId: string;
@@ -122,7 +122,7 @@ export interface Pursuit {
 }
 
 /** Makes attempts, each under a lease id of its own, until one is granted or the wait is over. */
-export function pursue<Guard extends Grip, View extends Lock>(
+export function pursue<Guard extends Granted, View extends Lock>(
   context: Context,
   pursuit: Pursuit,
   attempt: () => Attempt<Guard, View>,
@@ -146,7 +146,7 @@ export function pursue<Guard extends Grip, View extends Lock>(
   return result;
 }
 
-async function attempts<Guard extends Grip, View extends Lock>(
+async function attempts<Guard extends Granted, View extends Lock>(
   context: Context,
   { key, sortKey, wait, signal }: Pursuit,
   begin: () => Attempt<Guard, View>,

@@ -63,7 +63,7 @@ export interface ClientOptions {
    * if that is longer.
    */
   pollInterval?: number | undefined;
-  /** The time that a wait continues after the lease of the found holder. Default: 2000. */
+  /** The time that a wait continues after the lease of the found holder: 0 or more. Default: 2000. */
   waitMargin?: number | undefined;
   /**
    * Called when a release fails, and throwing would hide the result or the error of the work: at the end of

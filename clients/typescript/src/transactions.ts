@@ -12,7 +12,7 @@ import type { Item } from "./values.js";
 export interface TransactOptions {
   /** The largest number of tries after conflicts. Default: 10. */
   tries?: number | undefined;
-  /** The time after which no new try is begun. A try that has begun is finished. Default: 30000. */
+  /** The time after which no new try is begun: 0 or more. A try that has begun is finished. Default: 30000. */
   deadline?: number | undefined;
   /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
@@ -21,7 +21,7 @@ export interface TransactOptions {
 /** The bounds of a transaction's retries, and its keep-alive. */
 export interface TransactionOptions extends TransactOptions {
   /**
-   * The time for which the body may be idle before a keep-alive is sent; `false`: none is sent. Default:
+   * The time for which the body may be idle before a keep-alive is sent, above 0; `false`: none. Default:
    * 20000, a third of what the service allows unless it was set up otherwise.
    *
    * Another transaction that needs an item waits for one second of silence. With a third of that, 300, the

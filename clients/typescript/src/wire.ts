@@ -8,7 +8,7 @@ export interface components {
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -36,7 +36,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
@@ -66,7 +66,8 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat of this holder before they may
+             *     take its permits.
              * @default 60000
              */
             leaseDurationMs?: number | null;
@@ -114,7 +115,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it first sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it first sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -156,7 +157,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -208,7 +209,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -469,7 +470,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time in which others must see no refresh of the ticket before they may pass it.
+             * @description The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
              * @default 120000
              */
             leaseDurationMs?: number | null;
@@ -599,7 +600,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease. If absent, the old one stays.
+             * @description A new lease, in milliseconds. If absent, the old one stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -632,7 +633,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -664,7 +665,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease. If absent, the row's stays.
+             * @description A new lease, in milliseconds. If absent, the row's stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -697,7 +698,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -723,7 +724,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the holder is dead.
+             * @description The time for which the version must be seen unchanged before the holder is dead, in milliseconds.
              */
             leaseDurationMs: number;
             /** @description The owner, for people to read. */
@@ -837,7 +838,7 @@ export interface components {
             lastOccurrence?: string | null;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
              */
             leaseDurationMs: number;
             /** @description The occurrence that the holder runs. */
@@ -879,7 +880,10 @@ export interface components {
         OccurrenceRequest: {
             /** @description The lock's key. */
             key: string;
-            /** @description The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may run. */
+            /**
+             * @description The occurrence that counts as the last one that is done: 1 to 1024 bytes. Occurrences that sort after it may
+             *     run.
+             */
             lastOccurrence: string;
             /** @description The record version number that the operator saw. */
             recordVersionNumber: string;
@@ -1004,7 +1008,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
              */
             leaseDurationMs?: number | null;
             /** @description The present or last owner, for people to read. */
@@ -1103,7 +1107,7 @@ export interface components {
         Ticket: {
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the ticket is dead.
+             * @description The time for which the version must be seen unchanged before the ticket is dead, in milliseconds.
              */
             leaseDurationMs: number;
             /**

@@ -33,10 +33,12 @@ mod route;
 mod semaphore;
 mod service;
 mod together;
+mod traced;
 mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
 pub use route::{Admitted, Answer, Input, Route, Routed, document};
-pub use service::{OPERATION_TARGET, Service};
+pub use service::Service;
+pub use traced::OPERATION_TARGET;
 pub use transactions::TransactionService;

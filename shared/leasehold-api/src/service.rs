@@ -1,23 +1,24 @@
-//! One operation, from a request to its response, and the log line about it.
+//! The operations on locks, each from a request to its response.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_protocol::{
-    AcquireAnswer, BreakAnswer, Error, ErrorKind, HeartbeatAnswer, ListQuery, LockKey, LockTable, MAX_KEY_BYTES,
-    OccurrenceAnswer, Record, ReleaseAnswer, Released, WantAnswer,
+    AcquireAnswer, BreakAnswer, HeartbeatAnswer, ListQuery, LockKey, LockTable, OccurrenceAnswer, Record,
+    ReleaseAnswer, Released, WantAnswer,
 };
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
     HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
     Problem, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
 };
-use tokio::time::{Instant, timeout};
-use tracing::{Instrument, Span, field};
+use tokio::time::timeout;
 
 use crate::access::Caller;
+use crate::semaphore::convert as semaphore;
+use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::watches::Watches;
-use crate::{convert, counts, cursor, semaphore};
+use crate::{convert, cursor};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -27,9 +28,6 @@ const MAX_WAIT_MS: u64 = 20_000;
 
 /// The maximum size of a listing, whatever its limit. A Lambda function's answer may have 6 MB.
 const MAX_LISTING_BYTES: usize = 4 * 1024 * 1024;
-
-/// The target of the one line of each operation, for a log that formats these lines itself.
-pub const OPERATION_TARGET: &str = "leasehold::operation";
 
 /// The lock service. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -55,8 +53,9 @@ impl Service {
     /// `POST /v1/acquire`
     ///
     /// # Errors
-    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`, and those
-    /// of any operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
+    /// `held`, `lost` for an ended lease id, `superseded`, `already-done`, `not-found` under `onlyIfExists`,
+    /// `wrong-kind`, and those of any operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`,
+    /// `throttled`, `unavailable`.
     pub async fn acquire(&self, caller: &Caller, request: AcquireRequest) -> Result<AcquireResponse, Problem> {
         traced(operation_span("acquire", &request.key, caller), async {
             let mut request = convert::acquire(request, caller.bound())?;
@@ -80,7 +79,7 @@ impl Service {
     /// `POST /v1/heartbeat`
     ///
     /// # Errors
-    /// `lost`, `superseded`, and those of any operation.
+    /// `lost`, `superseded`, `wrong-kind`, and those of any operation.
     pub async fn heartbeat(&self, caller: &Caller, request: HeartbeatRequest) -> Result<HeartbeatResponse, Problem> {
         traced(operation_span("heartbeat", &request.key, caller), async {
             let request = convert::heartbeat(request, caller.bound())?;
@@ -112,7 +111,7 @@ impl Service {
     /// `POST /v1/release`
     ///
     /// # Errors
-    /// `lost`, and those of any operation.
+    /// `lost`, `wrong-kind`, and those of any operation.
     pub async fn release(&self, caller: &Caller, request: ReleaseRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
@@ -154,7 +153,7 @@ impl Service {
     /// `POST /v1/break`
     ///
     /// # Errors
-    /// `version-mismatch`, and those of any operation.
+    /// `version-mismatch`, `wrong-kind`, and those of any operation.
     pub async fn break_lock(&self, caller: &Caller, request: BreakRequest) -> Result<ReleaseResponse, Problem> {
         traced(operation_span("break", &request.key, caller), async {
             let request = convert::break_lock(request)?;
@@ -207,7 +206,7 @@ impl Service {
     /// `GET /v1/lock`
     ///
     /// # Errors
-    /// `not-found`, and those of any operation.
+    /// `not-found`, `wrong-kind`, and those of any operation.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<Lock, Problem> {
         traced(operation_span("get", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -224,7 +223,7 @@ impl Service {
     /// `GET /v1/watch`
     ///
     /// # Errors
-    /// Those of `GET` for that kind of row.
+    /// `not-found`, `wrong-kind` for a row of an unknown kind, and those of any operation.
     pub async fn watch(&self, caller: &Caller, request: WatchRequest) -> Result<Lock, Problem> {
         traced(operation_span("watch", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
@@ -336,76 +335,12 @@ fn shown(record: Option<Record>) -> Result<(String, Lock), Problem> {
     Ok((wire_name(lock.state), lock))
 }
 
-/// The name of one operation, and the span of its log lines.
-pub(crate) struct OperationSpan {
-    pub(crate) name: &'static str,
-    pub(crate) span: Span,
-}
-
-/// Makes the span of an operation. Overlong keys are truncated in the log.
-pub(crate) fn operation_span(name: &'static str, key: &str, caller: &Caller) -> OperationSpan {
-    let span = tracing::info_span!(
-        "operation",
-        operation = name,
-        key = &key[..key.floor_char_boundary(MAX_KEY_BYTES)],
-        owner = field::Empty,
-        principal = caller.name(),
-        outcome = field::Empty,
-        dynamodb_attempts = field::Empty,
-    );
-    OperationSpan { name, span }
-}
-
-/// Runs one operation, writes its log line and counts it. Neither contains a payload, a lease id or its hash.
-pub(crate) async fn traced<T>(
-    OperationSpan { name, span }: OperationSpan,
-    work: impl Future<Output = Result<(String, T), Problem>>,
-) -> Result<T, Problem> {
-    let started = Instant::now();
-    let (outcome, result) = match work.instrument(span.clone()).await {
-        Ok((outcome, response)) => (outcome, Ok(response)),
-        Err(problem) => (wire_name(problem.problem_type), Err(problem)),
-    };
-    let latency = started.elapsed();
-    counts::count(name, &outcome, latency);
-    span.record("outcome", outcome);
-    let duration_ms = latency.as_secs_f64() * 1000.0;
-    span.in_scope(|| tracing::info!(target: OPERATION_TARGET, duration_ms, "done"));
-    result
-}
-
-/// The name of an outcome on the wire.
-pub(crate) fn wire_name(value: impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => String::new(),
-    }
-}
-
-pub(crate) fn record_owner(name: &str) {
-    Span::current().record("owner", name);
-}
-
 fn release_response(released: &Released) -> (String, ReleaseResponse) {
     if let Some(owner) = &released.owner_name {
         record_owner(owner);
     }
     let response = ReleaseResponse { outcome: convert::release_outcome(released.outcome), wanted: released.wanted };
     (wire_name(response.outcome), response)
-}
-
-/// Logs the cause of an error, and returns the problem that the caller reads instead.
-pub(crate) fn logged_problem(error: &Error) -> Problem {
-    match error.kind() {
-        ErrorKind::InvalidRequest { .. } | ErrorKind::TooLarge => {}
-        // Only a repair of the setup helps. The command shows this reason, too, to a user who works on a table
-        // directly.
-        ErrorKind::Misconfigured => tracing::error!(error = error.for_log(), "misconfigured"),
-        ErrorKind::CorruptRecord | ErrorKind::Throttled | ErrorKind::Unavailable => {
-            tracing::warn!(error = error.for_log(), "failed");
-        }
-    }
-    convert::problem(error)
 }
 
 fn list_query(caller: &Caller, request: &ListRequest) -> Result<ListQuery, Problem> {

@@ -11,13 +11,13 @@ use leasehold_wire::{
 use crate::Service;
 use crate::access::Caller;
 use crate::convert::{self, checked};
-use crate::service::{logged_problem, operation_span, record_owner, traced};
+use crate::traced::{logged_problem, operation_span, record_owner, traced};
 
 impl Service {
     /// `POST /v1/acquire-all`
     ///
     /// # Errors
-    /// `held`, `lost`, `superseded`, and those of any operation.
+    /// `held`, `lost`, `superseded`, `wrong-kind`, and those of any operation.
     pub async fn acquire_all(
         &self,
         caller: &Caller,

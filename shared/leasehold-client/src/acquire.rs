@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, AcquireRequest, AcquireResponse, Lock, Secret, Staleness};
 
-use crate::attempt::{Attempt, Subject};
+use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::lease::{Lease, Origin, Term};
 use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
+use crate::subject::Subject;
 use crate::timing::poll_pause;
 use crate::{Client, Error, ErrorKind, Guard, LockRequest, Observation, telemetry};
 

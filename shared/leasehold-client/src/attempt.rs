@@ -8,20 +8,12 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::client::SLACK;
 use crate::clock::{deadline, fresh_uuid, sleep};
 use crate::remote::{Remote, persist};
 use crate::sequence::{Counter, Numbered, Turns};
+use crate::subject::Subject;
+use crate::timing::SLACK;
 use crate::{Client, Error, ErrorKind, LockKey, Release};
-
-/// The kind of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
-    /// A lock.
-    Lock,
-    /// Permits of a semaphore, or a place in its queue.
-    Permits,
-}
 
 /// One acquisition in progress. Dropping the attempt leaves nothing behind.
 pub(crate) struct Attempt<R> {

@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
@@ -29,9 +28,10 @@ use crate::lease::{Lease, Term};
 use crate::observation::Observations;
 use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
-use crate::semaphore::Semaphores;
+use crate::semaphore::seen::Semaphores;
 use crate::sequence::{Counter, Turns};
-use crate::timing::{Returning, return_pause};
+use crate::subject::Subject;
+use crate::timing::{Returning, SLACK, return_pause};
 use crate::{
     Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
     SavedObservation, Transport,
@@ -43,8 +43,6 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which an operation without a lease is retried.
 const RETRY_BUDGET: Duration = Duration::from_secs(10);
-/// The extra time that a caller waits for the background task, beyond the task's own bounds.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// The largest difference of the wall clocks that measure saved observations.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 

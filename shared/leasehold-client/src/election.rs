@@ -56,9 +56,9 @@ impl Client {
         })
     }
 
-    /// Returns the row of a lock or a semaphore once it differs from `seen`, or as it is when `wait` is over. `None`:
-    /// there is no row. A heartbeat changes a lock, and no semaphore: the row after `wait` shows the heartbeats of
-    /// holders.
+    /// Returns the row of a lock or a semaphore once it differs from `seen`, or as it is when `wait` is over: any
+    /// duration. `None`: there is no row. A heartbeat changes a lock, and no semaphore: the row after `wait` shows the
+    /// heartbeats of holders.
     ///
     /// # Errors
     /// The last failure to reach the service.

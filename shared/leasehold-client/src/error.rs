@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
-use crate::attempt::Subject;
+use crate::subject::Subject;
 use crate::{LockKey, Loss, TransportError};
 
 /// The kinds of errors. A kind exists only where callers act differently.

@@ -7,11 +7,11 @@ use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep_until;
 
-use crate::attempt::Subject;
 use crate::clock::{Instant, sleep};
 use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
 use crate::sequence::{Counter, Turns};
+use crate::subject::Subject;
 use crate::timing::heartbeat_retry_pause;
 use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
 

@@ -102,6 +102,7 @@ mod semaphore;
 mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
+mod subject;
 mod telemetry;
 mod timing;
 mod together;

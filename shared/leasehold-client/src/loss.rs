@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leasehold_wire::{Lock, LostReason};
 
-use crate::attempt::Subject;
+use crate::subject::Subject;
 use crate::{Error, LockKey};
 
 /// The loss of a lock.

@@ -28,7 +28,8 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Starts an observation at `now`, which must be after the answer with this version arrived.
+    /// Starts an observation at `now`, which must be after the answer with this version arrived. `lease` is the
+    /// record's own, of any length.
     pub fn start(version: &str, lease: Duration, now: Instant) -> Self {
         Self { rvn: version.to_owned(), lease, first_seen: now, seen_before: Duration::ZERO, margin: Duration::ZERO }
     }

@@ -23,9 +23,9 @@ use tokio::time::timeout;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::attempt::Subject;
 use crate::clock::{Instant, chance, deadline, millis, sleep};
 use crate::sequence::Numbered;
+use crate::subject::Subject;
 use crate::timing::UNREACHED_BOUND;
 use crate::{Error, Heartbeat, LockKey, Release, Transport, timing};
 

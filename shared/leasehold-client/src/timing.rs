@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+/// The extra time that a caller waits for the background task, beyond the task's own bounds.
+pub(crate) const SLACK: Duration = Duration::from_secs(1);
 /// The poll interval of the Java client.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.
@@ -125,7 +127,8 @@ pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration
 }
 
 /// Returns the time for which an observer must see one version before its lease is over: the lease and a thousandth of
-/// it, since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md).
+/// it, since monotonic clocks run at slightly different speeds (rule 12 of docs/protocol.md). The lease may have any
+/// length.
 pub fn stale_after(lease: Duration) -> Duration {
     let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
     lease.saturating_add(Duration::from_millis(drift))

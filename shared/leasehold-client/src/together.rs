@@ -12,7 +12,7 @@ use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireOutcome, Lock, LockState, RefusedLock, Secret, WantedLock,
 };
 
-use crate::attempt::{Attempt, Subject};
+use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::guard::work_under;
@@ -22,6 +22,7 @@ use crate::patience::Patience;
 use crate::remote::Backoff;
 use crate::request::{OnWait, check_lease};
 use crate::sequence::Counter;
+use crate::subject::Subject;
 use crate::timing::poll_pause;
 use crate::{
     Acquisition, Client, Error, ErrorKind, Guard, Held, LockKey, LockRequest, Loss, Release, Released, Wait, Waiting,

@@ -48,8 +48,8 @@ pub fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Full jitter: a pause drawn evenly from zero to `ceiling`, so that callers which failed together do not retry
-/// together.
+/// Full jitter: a pause drawn evenly from zero to `ceiling`, any duration, so that callers which failed together do not
+/// retry together.
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub fn jitter(ceiling: Duration) -> Duration {
     ceiling.mul_f64(fastrand::f64())

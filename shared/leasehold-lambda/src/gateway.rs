@@ -27,8 +27,6 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::handlers::named;
-
 /// Longer than the longest path of the API.
 const MAX_PATH_BYTES: usize = 1024;
 
@@ -100,6 +98,14 @@ pub(crate) async fn answer<S: Sync + 'static>(
     });
     let Ok(answer) = gateway.oneshot(event).await;
     Ok(document(&answer))
+}
+
+/// Returns the error of a direct invocation, under the name that `Retry` and `Catch` match on.
+pub(crate) fn named(problem: Problem) -> Diagnostic {
+    Diagnostic {
+        error_type: problem.problem_type.error_name().to_owned(),
+        error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
+    }
 }
 
 /// Returns the route that an event asks for: the only one, if the gateway's route chose it, or else the one of its

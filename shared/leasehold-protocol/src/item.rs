@@ -1,5 +1,5 @@
 //! The table on the wire: attribute names, and the codec between items and [`Row`]s. Byte-compatible with the
-//! Amazon DynamoDB Lock Client for Java.
+//! Amazon DynamoDB Lock Client for Java. [`Field`] has the rule for unreadable attributes.
 
 use std::collections::HashMap;
 

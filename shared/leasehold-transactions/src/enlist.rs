@@ -327,16 +327,13 @@ fn is_held(record: &Record, item: Option<&Item>) -> bool {
     item.and_then(ItemLock::of).is_some_and(|lock| record.holds(&lock.value))
 }
 
-/// Refuses a one-call transaction whose id belongs to another transaction.
+/// Refuses a one-call transaction whose id belongs to another one, or to a transaction of several calls. A tombstone
+/// belongs to none.
 pub(crate) fn refuse_other(record: &Record, digest: Option<&[u8]>) -> Result<(), Error> {
-    match (record.digest.as_deref(), digest) {
-        (Some(theirs), Some(ours)) if theirs != ours => Err(other_transaction()),
-        _ => Ok(()),
+    if digest.is_none() || record.is_tombstone || record.digest.as_deref() == digest {
+        return Ok(());
     }
-}
-
-pub(crate) fn other_transaction() -> Error {
-    Error::invalid("transactionId", "Another transaction has this id.")
+    Err(Error::invalid("transactionId", "Another transaction has this id."))
 }
 
 /// Refuses updates of items that the transaction deletes, before anything is written.

@@ -7,12 +7,12 @@
 use crate::attributes::{self, ID, ItemLock};
 use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
 use crate::effort::Effort;
-use crate::enlist::{other_transaction, refuse_other, shown};
+use crate::enlist::{refuse_other, shown};
 use crate::error::Error;
 use crate::expression::both;
 use crate::model::{Action, Answer, Operation, ReturnValues, State};
 use crate::prepare::Prepared;
-use crate::record::{Record, RecordEntry, Transaction};
+use crate::record::{Record, RecordEntry};
 use crate::settle::Wanted;
 use crate::tables::{Reason, Written};
 use crate::transactions::reads_only;
@@ -58,7 +58,7 @@ impl Transactions {
     /// Answers a call whose id is that of a committed transaction. Fails unless that transaction had the same requests.
     pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
         let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
-        refuse_unless_repeat(&found, record, prepared)?;
+        refuse_other(&found.record, record.digest.as_deref())?;
         if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
     }
 
@@ -118,7 +118,7 @@ impl Transactions {
             let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
             match found.record.state {
                 // A repeat of a completed read reads anew.
-                State::Committed => refuse_unless_repeat(&found, record, prepared)?,
+                State::Committed => refuse_other(&found.record, record.digest.as_deref())?,
                 State::RolledBack => return Err(rolled_back(&found.record)),
                 State::Pending => return Ok(Short::Closed),
             }
@@ -146,16 +146,6 @@ impl Transactions {
             State::Pending => Ok(Short::Closed),
         }
     }
-}
-
-/// Refuses a call that has the id of another transaction. A transaction of several calls may have had these requests
-/// among its own.
-fn refuse_unless_repeat(found: &Transaction, record: &Record, prepared: &[Prepared]) -> Result<(), Error> {
-    let has = |request: &Prepared| found.entries_of(&request.key).any(|entry| entry.digest == request.digest);
-    if found.record.digest.is_none() && !prepared.iter().all(has) {
-        return Err(other_transaction());
-    }
-    refuse_other(&found.record, record.digest.as_deref())
 }
 
 /// Whether the requests fit into one TransactWriteItems call, and ask for nothing that it does not return.

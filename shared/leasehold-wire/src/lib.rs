@@ -57,7 +57,7 @@ pub struct AcquireRequest {
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The lease: the time in which observers must see no heartbeat before they may take over.
+    /// The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
     pub lease_duration_ms: Option<u64>,
@@ -116,7 +116,7 @@ pub struct AcquireAllRequest {
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The lease: the time in which observers must see no heartbeat before they may take over.
+    /// The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
     pub lease_duration_ms: Option<u64>,
@@ -150,7 +150,7 @@ pub struct AcquireAllResponse {
     pub owner_name: String,
     /// The secret that proves possession of each lock. Heartbeats and releases name one lock each.
     pub lease_id: Secret,
-    /// The lease. The holder counts it from before it sent the request.
+    /// The lease, in milliseconds. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
     /// The fencing token of all locks, above every token granted for any of the keys before.
     pub fencing_token: u64,
@@ -200,7 +200,7 @@ pub struct AcquireResponse {
     pub lease_id: Secret,
     /// The record version number, which changes with every acquire and heartbeat.
     pub record_version_number: String,
-    /// The lease. The holder counts it from before it sent the request.
+    /// The lease, in milliseconds. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
     /// The fencing token, above every token granted for this key before. Hand it to the resource that the lock
     /// protects.
@@ -254,7 +254,7 @@ pub struct HeartbeatRequest {
     /// bytes. A repeat keeps it. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// A new lease. If absent, the row's stays.
+    /// A new lease, in milliseconds. If absent, the row's stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub lease_duration_ms: Option<u64>,
@@ -285,7 +285,7 @@ pub struct HeartbeatRequest {
 pub struct HeartbeatResponse {
     /// The new record version number.
     pub record_version_number: String,
-    /// The lease. The holder counts it from before it sent the request.
+    /// The lease, in milliseconds. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
     /// The fencing token: as granted, or higher if an acquire was repeated.
     pub fencing_token: u64,
@@ -531,7 +531,7 @@ pub struct Lock {
     pub owner_name: String,
     /// The record version number, which changes with every acquire and heartbeat.
     pub record_version_number: String,
-    /// The time for which the record version number must be seen unchanged before the lock is stale.
+    /// The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
     pub lease_duration_ms: u64,
     /// The fencing token. Absent if another kind of client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]

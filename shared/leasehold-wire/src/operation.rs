@@ -7,11 +7,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use crate::ProblemType::{
-    self, AlreadyDone, Committed, ConditionFailed, Contended, ExceedsCapacity, Forbidden, Held, Lost, NotFound,
-    PermitsMismatch, QueueFull, RolledBack, Superseded, TransactionNotFound, VersionMismatch, WrongKind,
+    self, AlreadyDone, Committed, ConditionFailed, Contended, CorruptRecord, ExceedsCapacity, Forbidden, Held,
+    InvalidRequest, Lost, MethodNotAllowed, Misconfigured, NotFound, PermitsMismatch, QueueFull, RolledBack,
+    Superseded, Throttled, TooLarge, TransactionNotFound, Unavailable, UnsupportedMediaType, VersionMismatch,
+    WrongKind,
 };
 #[cfg(feature = "openapi")]
-use crate::openapi;
+use crate::openapi::schema;
 use crate::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -61,13 +63,21 @@ pub struct Operation {
     pub refusals: &'static [&'static [Refusal]],
     /// The schemas of request and answer.
     #[cfg(feature = "openapi")]
-    pub(crate) schemas: (openapi::Input, openapi::Body),
+    pub(crate) schemas: (schema::Input, schema::Body),
 }
 
 impl Operation {
     /// Returns the `action` of a direct invocation, where the operation has one.
     pub fn action(&self) -> Option<&'static str> {
         self.is_direct.then_some(self.name)
+    }
+
+    /// Returns all refusals: those of the row, and those that follow from the scope, from the method, and from
+    /// DynamoDB.
+    pub fn all_refusals(&self) -> impl Iterator<Item = &'static Refusal> {
+        let scope = (self.scope == Some(Scope::Keys)).then_some(&OUT_OF_SCOPE);
+        let body = (self.method == Method::Post).then_some(BODY).into_iter().flatten();
+        self.refusals.iter().copied().flatten().chain(scope).chain(body).chain(FAILURES)
     }
 
     /// Returns the largest body that is read, in bytes.
@@ -129,6 +139,8 @@ pub enum Family {
     Transact,
     /// An operator looks after transactions.
     Sweep,
+    /// A state machine, or another caller inside the account, has a function carry out operations.
+    Invoke,
 }
 
 /// The right that an operation needs.
@@ -192,10 +204,10 @@ impl<Q, A> Deref for Typed<Q, A> {
 #[cfg(feature = "openapi")]
 macro_rules! input {
     (Get $request:ty) => {
-        openapi::Input::Query(openapi::query::<$request>)
+        schema::Input::Query(schema::query::<$request>)
     };
     (Post $request:ty) => {
-        openapi::Input::Body(openapi::body::<$request>())
+        schema::Input::Body(schema::body::<$request>())
     };
 }
 
@@ -209,7 +221,7 @@ macro_rules! operations {
                     method: Method::$method,
                     summary: concat!($($doc, "\n"),+),
                     #[cfg(feature = "openapi")]
-                    schemas: (input!($method $request), openapi::body::<$answer>()),
+                    schemas: (input!($method $request), schema::body::<$answer>()),
                     $($fields)+
                 },
                 types: PhantomData,
@@ -221,26 +233,108 @@ macro_rules! operations {
     };
 }
 
+/// The refusals that any operation may answer.
+const FAILURES: &[Refusal] = &[
+    refusal(&[InvalidRequest], "the request breaks a rule of this API. `field` names the field at fault."),
+    refusal(&[MethodNotAllowed], "this path takes another method, which `Allow` names."),
+    refusal(
+        &[Throttled],
+        "slow down, and try again with the same lease id or transaction id. `Retry-After` says when.",
+    ),
+    refusal(&[CorruptRecord], "the row is not a readable record of this service; an operator must look at it."),
+    refusal(&[Misconfigured], "the service cannot work with its table, and its operator must act."),
+    refusal(
+        &[Unavailable],
+        "the outcome of the request is unknown; try again with the same lease id or transaction id. \
+                 `Retry-After` says when.",
+    ),
+];
+
+/// The refusal that follows from the scope of keys.
+const OUT_OF_SCOPE: Refusal = refusal(
+    &[Forbidden],
+    "the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the \
+             credentials answers 401 or 403 as well, with a document of its own.)",
+);
+
+/// The refusals that follow from a body.
+const BODY: &[Refusal] = &[
+    refusal(
+        &[TooLarge],
+        "the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the answer \
+                 exceeds the limits of DynamoDB or of the service.",
+    ),
+    refusal(&[UnsupportedMediaType], "the body is not declared as JSON."),
+];
+
+/// A function without a route: it carries out operations of the table for events and direct invocations.
+#[derive(Debug, Clone, Copy)]
+pub struct Unrouted {
+    /// The handler of the Lambda function.
+    pub function: &'static str,
+    /// The family.
+    pub family: Family,
+    /// The operations that the function carries out.
+    pub operations: &'static [&'static Operation],
+}
+
+impl Unrouted {
+    /// Whether the function carries out this operation.
+    pub fn carries_out(&self, operation: &Operation) -> bool {
+        self.operations.iter().any(|own| own.name == operation.name)
+    }
+}
+
+/// Direct invocations of the operations on locks, such as those of `run-under-lock`.
+pub static INVOKE: Unrouted = Unrouted {
+    function: "invoke",
+    family: Family::Invoke,
+    operations: &[
+        &ACQUIRE.operation,
+        &ACQUIRE_ALL.operation,
+        &HEARTBEAT.operation,
+        &RELEASE.operation,
+        &WANT.operation,
+        &BREAK.operation,
+        &OCCURRENCE.operation,
+        &GET.operation,
+    ],
+};
+
+/// The clean-up after an execution that ended without a release.
+pub static CLEANUP: Unrouted = Unrouted {
+    function: "cleanup",
+    family: Family::Invoke,
+    operations: &[&GET.operation, &RELEASE.operation, &SEMAPHORE_GET.operation, &SEMAPHORE_RELEASE.operation],
+};
+
+/// All functions without a route.
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP];
+
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];
 /// One read of a row of the lock table.
 const READ: &[&str] = &["GetItem on locks"];
 
+/// The refusal of an operation on a lock.
+const ONLY_LOCKS: Refusal = refusal(&[WrongKind], "the key belongs to a semaphore.");
+/// The refusal of an operation on a semaphore.
+const ONLY_SEMAPHORES: Refusal = refusal(&[WrongKind], "the key belongs to a lock.");
 /// The refusals of a member of a semaphore.
 const MEMBER: &[Refusal] = &[
-    refusal(&[Lost], "the lease id has no permits; `reason` says why."),
+    refusal(&[Lost], "the lease id has no permits; `reason` says why. `lock` shows the semaphore."),
     refusal(
         &[Superseded],
         "a later request under this lease id was carried out, and `sequence` is the number to exceed.",
     ),
     refusal(&[PermitsMismatch], "the lease id has another number of permits."),
-    refusal(&[ExceedsCapacity], "the semaphore has fewer permits in all."),
-    refusal(&[WrongKind], "the key belongs to a lock. `lock` shows the semaphore."),
 ];
+/// The refusals of a request for permits.
+const ASKER: &[Refusal] = &[refusal(&[ExceedsCapacity], "the semaphore has fewer permits in all."), ONLY_SEMAPHORES];
 /// The refusals of a semaphore's operator.
 const OPERATOR: &[Refusal] = &[
     refusal(&[VersionMismatch], "the semaphore changed since the operator looked; `lock` shows it."),
-    refusal(&[WrongKind], "the key belongs to a lock."),
+    ONLY_SEMAPHORES,
 ];
 /// The refusal of a read of a semaphore that is not there.
 const NO_SEMAPHORE: Refusal = refusal(&[NotFound], "there is no semaphore of this key.");
@@ -288,6 +382,7 @@ operations! {
                 &[Held],
                 "another caller holds the lock. `lock` says who, for how long, and which version to observe.",
             ),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -321,6 +416,7 @@ operations! {
                 "other callers hold some of the locks. `locks` says which, who, for how long, and which \
                  versions to observe.",
             ),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -344,6 +440,7 @@ operations! {
                 "a later request under this lease id was carried out, and this one changed nothing. The \
                  caller still holds the lock; `sequence` is the number to exceed.",
             ),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -362,6 +459,7 @@ operations! {
         success: "Nobody holds the lock under this lease id any more.",
         refusals: &[&[
             refusal(&[Lost], "the lock is not the caller's. `reason` says why, and `lock` shows its state."),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -380,7 +478,7 @@ operations! {
         dynamodb: WRITE,
         success: "The lock carries a mark, or needs none.",
         refusals: &[&[
-            refusal(&[WrongKind], "the key belongs to a semaphore."),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -399,6 +497,7 @@ operations! {
         success: "The lock has no holder.",
         refusals: &[&[
             refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -418,7 +517,7 @@ operations! {
         success: "The lock records the occurrence as the last one that is done.",
         refusals: &[&[
             refusal(&[VersionMismatch], "the lock changed since the operator looked."),
-            refusal(&[WrongKind], "the key belongs to a semaphore."),
+            ONLY_LOCKS,
             refusal(&[Held], "the lock has a holder, whose run may still complete an occurrence: break it first."),
         ]],
     }
@@ -438,6 +537,7 @@ operations! {
         success: "The lock as it is.",
         refusals: &[&[
             refusal(&[NotFound], "there is no lock of this key, or it was deleted."),
+            ONLY_LOCKS,
         ]],
     }
 
@@ -458,6 +558,7 @@ operations! {
         success: "The lock, changed or not: its version tells.",
         refusals: &[&[
             refusal(&[NotFound], "there is no such lock, or none any more."),
+            refusal(&[WrongKind], "the key belongs to a row of an unknown kind."),
         ]],
     }
 
@@ -511,6 +612,7 @@ operations! {
                 refusal(&[Held], "too few permits are free, or somebody is ahead. `lock` shows the semaphore."),
             ],
             MEMBER,
+            ASKER,
         ],
     }
 
@@ -527,7 +629,7 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The lease of the holder starts anew.",
-        refusals: &[MEMBER],
+        refusals: &[MEMBER, &[ONLY_SEMAPHORES]],
     }
 
     /// Releases permits, or withdraws a ticket. May be repeated.
@@ -543,7 +645,10 @@ operations! {
         load: Load::Small,
         dynamodb: WRITE,
         success: "The lease id has no permits and no ticket any more.",
-        refusals: &[MEMBER],
+        refusals: &[&[
+            refusal(&[Lost], "the lease id has no permits and no ticket; `reason` says why. `lock` shows the semaphore."),
+            ONLY_SEMAPHORES,
+        ]],
     }
 
     /// Removes a holder or a ticket, as an operator.
@@ -584,6 +689,7 @@ operations! {
                 ),
             ],
             MEMBER,
+            ASKER,
         ],
     }
 
@@ -623,7 +729,7 @@ operations! {
         success: "The semaphore with its holders and its queue.",
         refusals: &[&[
             NO_SEMAPHORE,
-            refusal(&[WrongKind], "the key belongs to a lock."),
+            ONLY_SEMAPHORES,
         ]],
     }
 
@@ -720,7 +826,6 @@ operations! {
                 ),
             ],
             LOOK_UP,
-            TABLES,
         ],
     }
 
@@ -749,7 +854,6 @@ operations! {
                 refusal(&[Committed], "the transaction is committed, and cannot be undone any more."),
             ],
             LOOK_UP,
-            TABLES,
         ],
     }
 

@@ -144,7 +144,7 @@ pub struct RefusedLock {
     /// The record version number, which changes with every acquire and heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_version_number: Option<String>,
-    /// The time for which the record version number must be seen unchanged before the lock is stale.
+    /// The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_duration_ms: Option<u64>,
     /// The fencing token. Absent if another kind of client wrote the row.
@@ -170,7 +170,7 @@ pub enum LostReason {
 }
 
 /// The kinds of problems. A kind exists only where callers act differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -35,7 +35,8 @@ pub struct AcquirePermitsRequest {
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
+    /// The lease, in milliseconds: the time in which observers must see no heartbeat of this holder before they may
+    /// take its permits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 60_000))]
     pub lease_duration_ms: Option<u64>,
@@ -83,7 +84,7 @@ pub struct AcquirePermitsResponse {
     pub holder_id: String,
     /// The version, which changes with every heartbeat of this holder.
     pub version: String,
-    /// The lease. The holder counts it from before it first sent the request.
+    /// The lease, in milliseconds. The holder counts it from before it first sent the request.
     pub lease_duration_ms: u64,
     /// The number of the holder's permits.
     pub permits: u64,
@@ -115,7 +116,7 @@ pub struct HeartbeatPermitsRequest {
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// A new lease. If absent, the old one stays.
+    /// A new lease, in milliseconds. If absent, the old one stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000))]
     pub lease_duration_ms: Option<u64>,
@@ -147,7 +148,7 @@ pub struct HeartbeatPermitsResponse {
     pub holder_id: String,
     /// The holder's new version.
     pub version: String,
-    /// The lease. The holder counts it from before it sent the request.
+    /// The lease, in milliseconds. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
     /// The number of the holder's permits.
     pub permits: u64,
@@ -245,7 +246,7 @@ pub struct EnqueueRequest {
     /// Tells this request from another one of the same number: at most 64 bytes. Only with `sequence`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The time in which others must see no refresh of the ticket before they may pass it.
+    /// The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 120_000))]
     pub lease_duration_ms: Option<u64>,
@@ -309,7 +310,7 @@ pub struct Holder {
     pub owner_name: String,
     /// The version, which changes with every heartbeat of this holder.
     pub version: String,
-    /// The time for which the version must be seen unchanged before the holder is dead.
+    /// The time for which the version must be seen unchanged before the holder is dead, in milliseconds.
     pub lease_duration_ms: u64,
     /// The number of the holder's permits.
     pub permits: u64,
@@ -334,7 +335,7 @@ pub struct Ticket {
     pub owner_name: String,
     /// The version, which changes with every refresh.
     pub version: String,
-    /// The time for which the version must be seen unchanged before the ticket is dead.
+    /// The time for which the version must be seen unchanged before the ticket is dead, in milliseconds.
     pub lease_duration_ms: u64,
     /// The number of permits that the ticket waits for.
     pub permits: u64,

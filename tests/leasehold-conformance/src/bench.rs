@@ -7,6 +7,7 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_dynamodb::fresh_uuid;
 use leasehold_protocol::TableSchema;
+use leasehold_wire::operation::OPERATIONS;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
@@ -89,6 +90,7 @@ impl Bench {
     ) -> Reply {
         let body = body.into();
         let call = format!("{method} {path} {}", String::from_utf8_lossy(&body));
+        let operation = OPERATIONS.iter().find(|operation| Some(operation.path) == path.split('?').next());
         let mut request = self.http.request(method, format!("{}{path}", self.target.base_url)).body(body);
         if let Some(content_type) = content_type {
             request = request.header(CONTENT_TYPE, content_type);
@@ -100,6 +102,9 @@ impl Bench {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let bytes = response.bytes().await.expect("a complete body");
         let reply = Reply::new(call, status, headers, String::from_utf8(bytes.into()).expect("a body of UTF-8"));
+        if let (Some(operation), Ok(body)) = (operation, serde_json::from_str(reply.text())) {
+            self.target.refusals.record(operation, status, &body);
+        }
         // A grant contains the lease id for its own caller, once.
         let own = reply.granted_lease_id().unwrap_or_default();
         self.secrets.learn(&own);

@@ -19,6 +19,7 @@
 //! bench   a service under test, and its table
 //! reply   answers, and short checks of them
 //! secrets lease ids: every answer is searched for them
+//! refusals the kinds of refusals: each answer is compared with the entry of its operation
 //! cases   one module for each topic, and the list of all
 //! races   many callers, one lock
 //! ```
@@ -37,6 +38,7 @@
 mod bench;
 mod cases;
 mod races;
+mod refusals;
 mod reply;
 mod secrets;
 
@@ -55,6 +57,7 @@ use crate::bench::{Bench, http_client};
 use crate::cases::Case;
 
 pub use crate::races::{permit_races, races};
+pub use crate::refusals::Refusals;
 
 /// The number of concurrent cases on an engine: enough to interact, not enough to measure the machine.
 pub const CONCURRENT_CASES: usize = 16;
@@ -74,6 +77,8 @@ pub struct Target {
     pub schema: TableSchema,
     /// The number of cases that run at a time.
     pub concurrent_cases: usize,
+    /// The refusals that the service answered.
+    pub refusals: Refusals,
 }
 
 /// The cases that failed.

@@ -67,6 +67,8 @@ pub enum Fates {
         /// The faults to choose from.
         kinds: &'static [Kind],
     },
+    /// The role does not allow this table.
+    Denied(&'static str),
 }
 
 /// A kind of fault, which may have a delay.
@@ -84,7 +86,7 @@ pub const COMMON: &[Kind] = &[
 ];
 
 impl Fates {
-    fn next(&mut self) -> Fault {
+    fn next(&mut self, request: &HttpRequest) -> Fault {
         match self {
             Self::Script(script) => script.pop_front().unwrap_or(Fault::None),
             Self::Random { rng, one_in, longest, kinds } => {
@@ -95,6 +97,8 @@ impl Fates {
                 let delay = Duration::from_millis(rng.u64(0..=longest));
                 kinds[rng.usize(..kinds.len())](delay)
             }
+            Self::Denied(table) if names(request, table) => Fault::AccessDenied,
+            Self::Denied(_) => Fault::None,
         }
     }
 }
@@ -212,7 +216,7 @@ impl HttpConnector for Connector {
             if let Some(recorded) = &mut state.recorded {
                 recorded.push(Sent { operation: operation(&request).to_owned(), body: body(&request) });
             }
-            state.fates.next()
+            state.fates.next(&request)
         };
         let inner = self.inner.clone();
         let Faults { reached, release, .. } = self.faults.clone();
@@ -304,6 +308,11 @@ fn operation(request: &HttpRequest) -> &str {
 
 fn body(request: &HttpRequest) -> Value {
     serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON")
+}
+
+/// Whether a request names this table.
+fn names(request: &HttpRequest, table: &str) -> bool {
+    request.body().bytes().is_some_and(|body| String::from_utf8_lossy(body).contains(&format!("\"{table}\"")))
 }
 
 fn without_token(mut request: HttpRequest) -> HttpRequest {

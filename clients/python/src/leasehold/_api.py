@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Wish:
+class HeartbeatContent:
     """The content of a heartbeat."""
 
     lease: float | None = None
@@ -87,20 +87,20 @@ class Api:
         self,
         name: LockName,
         lease_id: str,
-        numbered: Numbered[Wish],
+        numbered: Numbered[HeartbeatContent],
         timeout: float,
         fencing_token: int | None = None,
     ) -> Renewal:
-        wish = numbered.content
+        content = numbered.content
         request: _wire.HeartbeatRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
+            "leaseDurationMs": None if content.lease is None else lease_to_ms(content.lease),
             "fencingToken": fencing_token,
-            "data": payload_text(wish.data),
-            "dataBase64": payload_base64(wish.data),
-            "deleteData": wish.delete_data or None,
+            "data": payload_text(content.data),
+            "dataBase64": payload_base64(content.data),
+            "deleteData": content.delete_data or None,
         }
         return await self.post("/v1/heartbeat", {**request, **numbered.number}, timeout, Renewal.from_wire)
 
@@ -131,18 +131,18 @@ class Api:
         await self.post("/v1/want", request, request_timeout(None), _outcome)
 
     async def heartbeat_permits(
-        self, name: LockName, lease_id: str, numbered: Numbered[Wish], timeout: float
+        self, name: LockName, lease_id: str, numbered: Numbered[HeartbeatContent], timeout: float
     ) -> PermitsRenewal:
-        wish = numbered.content
+        content = numbered.content
         request: _wire.HeartbeatPermitsRequest = {
             "key": name[0],
             "sortKey": name[1],
             "leaseId": lease_id,
-            "leaseDurationMs": None if wish.lease is None else lease_to_ms(wish.lease),
-            "permits": wish.permits,
-            "heldPermits": wish.held_permits,
-            "data": payload_text(wish.data),
-            "dataBase64": payload_base64(wish.data),
+            "leaseDurationMs": None if content.lease is None else lease_to_ms(content.lease),
+            "permits": content.permits,
+            "heldPermits": content.held_permits,
+            "data": payload_text(content.data),
+            "dataBase64": payload_base64(content.data),
         }
         path = "/v1/semaphore/heartbeat"
         return await self.post(path, {**request, **numbered.number}, timeout, PermitsRenewal.of)

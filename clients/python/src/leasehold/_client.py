@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from ._acquisition import Acquisition, G, Held
-from ._api import Api, Leaving, Wish
+from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
 from ._guard import B, Granted, Holding
 from ._numbers import Numbered, Numbers
@@ -87,7 +87,8 @@ class LockOptions(TypedDict, total=False):
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
     lock_delay: float
-    """Seconds at the end of each lease in which this holder does not believe in it. Default: 0."""
+    """Seconds at the end of each lease, 0 or more and below the lease, in which this holder does not believe in
+    it. Default: 0."""
     hold_on_unavailable: bool
     """True: the holder believes in the lock while the service cannot be reached. **Another holder may have
     taken it over meanwhile**: only for work where two holders are better than none. Default: false."""
@@ -151,7 +152,7 @@ class Starting(Protocol):
 
 S = TypeVar("S", bound=Starting)
 
-Beat: TypeAlias = "Callable[[Numbered[Wish], float], Awaitable[Renewal]]"
+Beat: TypeAlias = "Callable[[Numbered[HeartbeatContent], float], Awaitable[Renewal]]"
 """Sends a heartbeat; the number is its time-out."""
 
 
@@ -216,9 +217,9 @@ class BaseClient(Generic[G]):
     ) -> B:
         """Makes a guard of a grant that another process holds."""
         self._core.check_open()
-        numbers: Numbers[Wish] = Numbers(self._core.world.new_id, sequence or 0)
+        numbers: Numbers[HeartbeatContent] = Numbers(self._core.world.new_id, sequence or 0)
         belief = Lease(holding.delay)
-        renewal = await self._renew(beat, Wish(lease), numbers, belief)
+        renewal = await self._renew(beat, HeartbeatContent(lease), numbers, belief)
         if not holding.manual_heartbeats:
             holding.interval(renewal.lease)
         resumed = guard(
@@ -234,18 +235,20 @@ class BaseClient(Generic[G]):
         resumed.start()
         return resumed
 
-    async def _heartbeat(self, name: LockName, lease_id: str, wish: Wish) -> Renewal:
+    async def _heartbeat(self, name: LockName, lease_id: str, content: HeartbeatContent) -> Renewal:
         self._core.check_open()
         beat = partial(self._core.api.heartbeat, name, lease_id)
-        return await self._renew(beat, wish, Numbers(self._core.world.new_id), Lease())
+        return await self._renew(beat, content, Numbers(self._core.world.new_id), Lease())
 
-    async def _renew(self, beat: Beat, wish: Wish, numbers: Numbers[Wish], belief: Lease) -> Renewal:
+    async def _renew(
+        self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease
+    ) -> Renewal:
         """Sends one heartbeat under a lease id that has no guard here, and retries it."""
 
         async def send(timeout: float) -> Renewal:
             now = self._core.world.now()
-            numbered = numbers.next(wish, now)
-            belief.send(now, numbered.sequence, wish.lease)
+            numbered = numbers.next(content, now)
+            belief.send(now, numbered.sequence, content.lease)
             try:
                 renewal = await beat(numbered, timeout)
             except Superseded as error:
@@ -257,7 +260,7 @@ class BaseClient(Generic[G]):
                 raise Unavailable("the answer arrived after its lease had ended")
             return renewal
 
-        return await self._core.repeat(send, lease=wish.lease)
+        return await self._core.repeat(send, lease=content.lease)
 
     async def _release(self, name: LockName, lease_id: str, leaving: Leaving) -> ReleaseOutcome:
         ended = await self._repeat(lambda timeout: self._core.api.release(name, lease_id, timeout, leaving))

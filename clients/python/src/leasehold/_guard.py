@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
-from ._api import Leaving, Wish
+from ._api import HeartbeatContent, Leaving
 from ._numbers import Numbered, Numbers
 from ._telemetry import result_of
 from ._timing import (
@@ -143,7 +143,7 @@ class BaseGuard(Keeping):
         self._name = name
         self._lease_id = lease_id
         self._lease = lease
-        self._numbers: Numbers[Wish] = Numbers(core.world.new_id, last_number)
+        self._numbers: Numbers[HeartbeatContent] = Numbers(core.world.new_id, last_number)
         self._renewal = renewal
         self._holding = holding
         self._granted = granted
@@ -308,13 +308,13 @@ class BaseGuard(Keeping):
                 self._lose(error.reason, error.lock)
             raise
 
-    async def renew(self, wish: Wish) -> None:
+    async def renew(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
-        if wish.lease is None:
-            wish = replace(wish, lease=self._lease.seconds)
+        if content.lease is None:
+            content = replace(content, lease=self._lease.seconds)
         else:
-            lease_to_ms(wish.lease)
-            self._holding.interval(wish.lease)
+            lease_to_ms(content.lease)
+            self._holding.interval(content.lease)
         await self._sending.acquire()
         try:
             deadline = self._lease.ends
@@ -322,7 +322,7 @@ class BaseGuard(Keeping):
             while True:
                 self.check()
                 try:
-                    if await self._beat(wish):
+                    if await self._beat(content):
                         return
                 except Superseded:
                     pass  # again, under a higher number
@@ -349,7 +349,7 @@ class BaseGuard(Keeping):
         await self._over.wait(timeout)
         return self.lost
 
-    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+    async def _send_heartbeat(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         raise NotImplementedError
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
@@ -423,7 +423,7 @@ class BaseGuard(Keeping):
             self._plan()
         if beat:
             try:
-                await self._beat(Wish(self._lease.seconds))
+                await self._beat(HeartbeatContent(self._lease.seconds))
             except Superseded:
                 pass  # again at once, under a higher number
             except Exception as error:
@@ -432,14 +432,14 @@ class BaseGuard(Keeping):
             finally:
                 self._sent()
 
-    async def _beat(self, wish: Wish) -> bool:
+    async def _beat(self, content: HeartbeatContent) -> bool:
         """Sends the heartbeat without an answer again, or else this one, and handles the outcome. Returns
         whether it was this one. Needs `_sending`."""
         world = self._core.world
         with self._state:
             self._beat_at = None
             now = world.now()
-            numbered = self._numbers.next(wish, now)
+            numbered = self._numbers.next(content, now)
             sent = numbered.content.lease or self._lease.seconds
             timeout = request_timeout(self._holding.believed(sent), self._lease.believed_until - now)
             self._lease.send(now, numbered.sequence, sent)
@@ -480,9 +480,9 @@ class BaseGuard(Keeping):
             for risk in self._at_risk:
                 risk.told = False
             self._beat_next(numbered.sent + self._pause())
-        return numbered.content is wish
+        return numbered.content is content
 
-    async def _measured(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+    async def _measured(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         world, result = self._core.world, "renewed"
         begun = world.now()
         try:
@@ -551,7 +551,7 @@ class BaseLockGuard(BaseGuard):
         """The version in the last answer to a heartbeat."""
         return self._renewal.record_version_number
 
-    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+    async def _send_heartbeat(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         token = self._renewal.fencing_token
         renewal = await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
         self._wanted = self._wanted or renewal.wanted
@@ -595,9 +595,9 @@ class BasePermitsGuard(BaseGuard):
         held = self.permits
         if not 1 <= permits <= held:
             raise InvalidRequest(f"must be 1 to {held}, which are held", "permits")
-        await self.renew(Wish(permits=permits, held_permits=held))
+        await self.renew(HeartbeatContent(permits=permits, held_permits=held))
 
-    async def _send_heartbeat(self, numbered: Numbered[Wish], timeout: float) -> Renewal:
+    async def _send_heartbeat(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         return await self._core.api.heartbeat_permits(self._name, self._lease_id, numbered, timeout)
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:

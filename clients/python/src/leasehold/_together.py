@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ._acquisition import Asking, Held
-from ._api import Wish
+from ._api import HeartbeatContent
 from ._core import Abandoned
 from ._guard import BaseLockGuard, Callback, Granted, Holding, Keeping, call_back
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
@@ -239,7 +239,7 @@ class BaseLocksGuard(Keeping):
     async def renew(self, lease: float | None) -> None:
         """Sends one heartbeat for each lock."""
         for member in self._members:
-            await member.renew(Wish(lease))
+            await member.renew(HeartbeatContent(lease))
 
     async def release_until(self, deadline: float | None) -> None:
         """Releases each lock, in ten seconds by default. One failure does not stop the others. Raises the

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ._acquisition import Held
-from ._api import Leaving, Wish
+from ._api import HeartbeatContent, Leaving
 from ._cancelling import pause_until
 from ._client import (
     AcquireOptions,
@@ -65,8 +65,10 @@ class Client(BaseClient[Guard], TransactionCalls):
     - `poll_interval`: seconds between requests for a held lock, at least 0.05. Default: none, the client
       watches the lock; where the service has no watches, 1, or more where the service asks for more.
     - `heartbeat_interval`: seconds, at most half the lease. Default: a quarter of the lease.
-    - `wait_margin`: seconds that `wait="lease"` and `wait="extend"` add to the observed lease.
-    - `observation_margin`: seconds by which the clocks of all sharers of saved observations may differ.
+    - `wait_margin`: seconds, 0 or more, that `wait="lease"` and `wait="extend"` add to the observed lease.
+      Default: 2.
+    - `observation_margin`: seconds, 0 or more, by which the clocks of all sharers of saved observations may
+      differ. Default: 1.
     - `make_pool`: makes the `urllib3.PoolManager`, for a private CA or client certificates. The default uses
       the proxy that the environment names (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
     - `world`: clock and randomness, for tests.
@@ -247,8 +249,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
-        `lease` seconds (default: unchanged). `sequence` is the number that `Guard.detach` returned; without
-        it, the client learns it from the service. Raises `LockLost` if the lock is not held under this id.
+        `lease` seconds, 0.1 to 86400 (default: unchanged). `sequence` is the number that `Guard.detach`
+        returned; without it, the client learns it from the service. Raises `LockLost` if the lock is not held
+        under this id.
         """
         name = (key, sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
@@ -275,9 +278,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease: float | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
-        """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
-        unchanged). Retries for ten seconds."""
-        return run(self._heartbeat((key, sort_key), lease_id, Wish(lease, data)))
+        """Renews a lock that any process acquired, and sets its lease to `lease` seconds, 0.1 to 86400
+        (default: unchanged). Retries for ten seconds."""
+        return run(self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data)))
 
     def release(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ._api import Leaving, Wish
+from ._api import HeartbeatContent, Leaving
 from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from ._runtime import run
 from ._together import BaseLocksGuard
@@ -19,8 +19,8 @@ class Block(Keeping):
     """A guard for threads, and for `with`."""
 
     def wait_lost(self, timeout: float | None = None) -> LossReason | None:
-        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or after the
-        release."""
+        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, 0 or more
+        (default: no limit), or after the release."""
         return run(self.until_lost(timeout))
 
     def __enter__(self) -> Self:
@@ -47,12 +47,13 @@ class Guard(Block, BaseLockGuard):
     def heartbeat(
         self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
     ) -> None:
-        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
+        """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
+        86400) is the lease from now on.
 
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        run(self.renew(Wish(lease, data, delete_data)))
+        run(self.renew(HeartbeatContent(lease, data, delete_data)))
 
     def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
@@ -70,7 +71,7 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        run(self.renew(Wish(lease, data)))
+        run(self.renew(HeartbeatContent(lease, data)))
 
     def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.

@@ -1,6 +1,6 @@
 //! The semaphores of a lock table: their operations, and the log line and the metrics of each.
 
-mod convert;
+pub(crate) mod convert;
 
 use leasehold_protocol::semaphore::{Semaphore, Step};
 use leasehold_protocol::{Error, LockKey, Record, ReleaseOutcome};
@@ -11,10 +11,9 @@ use leasehold_wire::semaphore::{
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse};
 
 use crate::access::Caller;
-use crate::service::{Service, logged_problem, operation_span, record_owner, traced, wire_name};
+use crate::service::Service;
+use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::{convert as locks, counts};
-
-pub(crate) use convert::show;
 
 impl Service {
     /// `POST /v1/semaphore/acquire`
@@ -130,7 +129,7 @@ impl Service {
                 Some(Record::Lock(_)) => return Err(convert::no_semaphore()),
                 None => return Err(convert::not_found()),
             };
-            let lock = show(*row);
+            let lock = convert::show(*row);
             Ok((wire_name(lock.state), lock))
         })
         .await

@@ -288,8 +288,9 @@ pub(super) fn problem(error: &Error) -> Problem {
             transaction_id: Some(id.reveal().into()),
             ..Problem::new(
                 if matches!(**source, Error::Throttled(_)) { ProblemType::Throttled } else { ProblemType::Unavailable },
-                "The tables did not answer, and nobody knows yet whether the transaction is committed. Read its state by \
-                 the transactionId in this answer, or repeat the call with this transactionId.",
+                "The tables did not answer, and nobody knows yet whether the transaction is committed. Repeat the call with \
+                 the transactionId in this answer, or roll it back: the answer says whether it is committed, and a late \
+                 copy of this call then changes nothing.",
             )
         },
         Error::Throttled(_) => Problem::new(

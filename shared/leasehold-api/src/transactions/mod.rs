@@ -15,12 +15,15 @@ use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
 
 use crate::counts;
-use crate::service::{OperationSpan, traced, wire_name};
+use crate::traced::{OperationSpan, traced, wire_name};
 
 const DEFAULT_SWEEP: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
 
 const MAX_CALL_ID_BYTES: usize = 64;
+
+const NOT_YET: &str = "No transaction has this id: none was begun so far, or it ended so long ago that it was removed. A call \
+                       that is still under way may begin it; a rollback of the transactionId makes sure that none does.";
 
 /// The transaction service. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -161,7 +164,11 @@ impl TransactionService {
             _ => return Err(Problem::invalid("id", "Give either id or publicId.")),
         };
         traced_boxed(operation_span("get-transaction", Some(&id), 0), async {
-            let status = self.transactions.status(&id).await.map_err(|error| logged_problem(&error))?;
+            let status = self.transactions.status(&id).await.map_err(|error| match error {
+                // A read spends no id: another call may still begin this one.
+                Error::NotFound => Problem::new(ProblemType::TransactionNotFound, NOT_YET),
+                error => logged_problem(&error),
+            })?;
             let transaction = convert::status(status, secret.as_ref());
             Ok((wire_name(transaction.state), transaction))
         })

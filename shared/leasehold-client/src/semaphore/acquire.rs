@@ -10,12 +10,13 @@ use leasehold_wire::{GetRequest, Lock, Secret};
 
 use super::plan::{Plan, Waiter};
 use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
-use crate::attempt::{Attempt, Subject};
+use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::lease::{Lease, Term};
 use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
+use crate::subject::Subject;
 use crate::timing::{poll_pause, stale_after};
 use crate::watching::{Watched, version_of};
 use crate::{Acquisition, Error, ErrorKind, telemetry};

@@ -2,7 +2,7 @@
 
 mod acquire;
 mod plan;
-mod seen;
+pub(crate) mod seen;
 
 use std::fmt;
 use std::future::Future;
@@ -13,13 +13,12 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
 use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome};
 
-pub(crate) use self::seen::Semaphores;
-use crate::attempt::Subject;
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
 use crate::remote::{Renewal, persist};
 use crate::request::{OnWait, check_lease};
+use crate::subject::Subject;
 use crate::{Acquisition, Client, Error, Guard, Handover, Heartbeat, LockKey, Release, Released, Wait, Waiting};
 
 /// The service's default lease. It is longer than a lock's, because a holder's write costs more.

@@ -46,8 +46,8 @@ impl TransactionOptions {
         self
     }
 
-    /// Sets the time for which the body may be idle before a keep-alive is sent. Default: 20 s, a third of what the
-    /// service allows unless it was set up otherwise.
+    /// Sets the time for which the body may be idle before a keep-alive is sent: any duration above zero. Default: 20
+    /// s, a third of what the service allows unless it was set up otherwise.
     ///
     /// Another transaction that needs an item waits for one second of silence (unless the service was set up
     /// otherwise). With a period of a third of that, 300 ms, the keep-alives defend the items for as long as one call

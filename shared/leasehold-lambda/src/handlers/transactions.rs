@@ -18,8 +18,9 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::{named, print, start};
-use crate::{Emf, TransactionConfig, config, gateway, init, trace};
+use super::{print, start};
+use crate::gateway::{self, named};
+use crate::{Emf, TransactionConfig, config, init, trace};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
@@ -95,7 +96,7 @@ pub async fn answer_transactions(service: &TransactionService, event: Value) -> 
 }
 
 /// Answers one event of the function that sweeps. The schedule's event is answered when nothing is due any more, or
-/// `time` is up.
+/// `time` is up, any duration up to the function's own time-out.
 ///
 /// # Errors
 /// The failure, under the name that `Retry` and `Catch` match on.

@@ -49,11 +49,11 @@ impl Stamp {
 /// The two durations that an operator may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it, in seconds. Default: 7
-    /// days.
+    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it, in seconds: at most
+    /// [`Self::MAX_RETENTION_SECONDS`]. Default: 7 days.
     pub retention_seconds: u64,
-    /// The largest difference between the servers' clocks with which `staleness: "clock"` is safe, in milliseconds.
-    /// Default: 1000, far above the bound that Amazon Time Sync keeps.
+    /// The largest difference between the servers' clocks with which `staleness: "clock"` is safe, in milliseconds: at
+    /// most [`Self::MAX_CLOCK_SKEW_MS`]. Default: 1000, far above the bound that Amazon Time Sync keeps.
     pub clock_skew_ms: u64,
 }
 
@@ -82,6 +82,15 @@ impl Policy {
 }
 
 /// An attribute as stored in the table, where any client may have written it.
+///
+/// One rule for all rows: an operation requires the attributes that its decision or its answer rests on. One that is
+/// missing or unreadable is then a [`CorruptRecord`]: never a default, never a free lock. Attributes that it does not
+/// rest on are no obstacle.
+///
+/// The row of a lock may be a Java client's, which has few of these attributes, and DynamoDB decides a conditional
+/// write by single attributes. An answer to an observer rests on owner, version, lease and fencing token; a release
+/// rests on the hash of the lease id alone, so that a holder can release a damaged row. The row of a semaphore is
+/// written by Leasehold alone, and each of its answers rests on all holders and tickets: all attributes are required.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Field<T> {
     /// Missing.

@@ -1,4 +1,4 @@
-//! The attributes of a semaphore's row. An unreadable attribute is a [`CorruptRecord`]: no permit is granted on a
+//! The attributes of a semaphore's row. Each of them is required, by the rule of [`Field`]: no permit is granted on a
 //! guess.
 
 use std::collections::{BTreeMap, HashMap};

@@ -73,7 +73,7 @@ pub struct Claim {
     pub principal: Option<String>,
     /// Changes with each request that was carried out.
     pub version: String,
-    /// The time without a change of the version after which the claim is dead.
+    /// The time without a change of the version after which the claim is dead, in milliseconds.
     pub lease_ms: u64,
     /// The number of permits that it has, or waits for.
     pub permits: u64,

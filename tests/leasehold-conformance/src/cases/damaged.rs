@@ -112,6 +112,21 @@ pub(super) async fn row_of_nothing(bench: Bench) {
     check_never_granted(&lock, &fresh("version")).await;
 }
 
+pub(super) async fn row_of_an_unknown_kind_is_left_alone(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.hold("alice").await;
+    lock.overwrite([("leaseholdKind", Some(text("barrier")))]).await;
+    let row = lock.row().await;
+    lock.acquire("bob", json!({ "observedRecordVersionNumber": grant.rvn })).await.problem("wrong-kind");
+    lock.heartbeat(&grant.lease_id, json!({})).await.problem("wrong-kind");
+    lock.release(&grant.lease_id, json!({})).await.problem("wrong-kind");
+    lock.break_it(&grant.rvn).await.problem("wrong-kind");
+    lock.get().await.problem("wrong-kind");
+    lock.watch("", "0").await.problem("wrong-kind");
+    lock.bench.get("/v1/semaphore", &lock.parameters()).await.problem("wrong-kind");
+    assert_eq!(lock.row().await, row);
+}
+
 pub(super) async fn unreadable_lease_can_be_broken(bench: Bench) {
     for lease in [None, Some(number(20_000)), Some(text("20s")), Some(text("")), Some(text("0"))] {
         let (lock, rvn) = damaged_row(&bench, "leaseDuration", lease).await;

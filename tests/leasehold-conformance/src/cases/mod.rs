@@ -234,6 +234,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         missing_version,
         version_that_is_null,
         row_of_nothing,
+        row_of_an_unknown_kind_is_left_alone,
         unreadable_lease_can_be_broken,
         released_row_without_a_lease_is_free,
         released_row_with_a_bad_token_is_not_free,

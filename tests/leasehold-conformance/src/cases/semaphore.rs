@@ -373,6 +373,7 @@ pub(super) async fn late_requests_of_a_waiter_change_nothing(bench: Bench) {
     let first = ticket(&it.enqueue(&lease_id, request.clone()).await);
     assert_eq!(ticket(&it.enqueue(&lease_id, request).await), first);
     it.enqueue(&lease_id, json!({ "permits": 1, "sequence": 1, "requestId": "b" })).await.problem("superseded");
+    it.enqueue(&lease_id, json!({ "permits": 2, "sequence": 2 })).await.problem("permits-mismatch");
     ticket(&it.enqueue(&lease_id, json!({ "sequence": 3 })).await);
     it.release(&holder.lease_id).await.released("released");
     it.acquire(&lease_id, json!({ "sequence": 2 })).await.problem("superseded");

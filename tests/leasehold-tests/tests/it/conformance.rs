@@ -5,7 +5,9 @@ use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
 use leasehold_api::Service;
-use leasehold_conformance::{CONCURRENT_CASES, Failures, Target, permit_races, races, run, run_with_sort_key};
+use leasehold_conformance::{
+    CONCURRENT_CASES, Failures, Refusals, Target, permit_races, races, run, run_with_sort_key,
+};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -24,14 +26,14 @@ async fn serve(dynamodb: Client, schema: TableSchema) -> Target {
     let service = Service::new(table);
     let routes = leasehold_server::routes(service);
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
-    Target { base_url, dynamodb, schema, concurrent_cases: CONCURRENT_CASES }
+    Target { base_url, dynamodb, schema, concurrent_cases: CONCURRENT_CASES, refusals: Refusals::default() }
 }
 
-async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
+pub(crate) async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
     serve(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build()), schema).await
 }
 
-fn memory() -> Engine {
+pub(crate) fn memory() -> Engine {
     Engine::memory().expect("memory is to be had")
 }
 
@@ -48,7 +50,7 @@ async fn serve_dynamodb_local(schema: TableSchema) -> Target {
     serve(leasehold_dynamodb::connect(Some(&url)).await, TableSchema { table_name, ..schema }).await
 }
 
-fn without_sort_key() -> TableSchema {
+pub(crate) fn without_sort_key() -> TableSchema {
     TableSchema::new("locks")
 }
 
@@ -83,7 +85,7 @@ async fn deployed() -> Target {
     let endpoint = variable("LEASEHOLD_TEST_DYNAMODB_ENDPOINT");
     let dynamodb = leasehold_dynamodb::connect(endpoint.as_deref()).await;
     // A stand-in for AWS may serve one request at a time: a call that waits for a second is tried again by the service.
-    Target { base_url, dynamodb, schema, concurrent_cases: 4 }
+    Target { base_url, dynamodb, schema, concurrent_cases: 4, refusals: Refusals::default() }
 }
 
 /// The cases, separated by blanks, that a stand-in for AWS cannot pass. Each must fail: an exception that is no longer

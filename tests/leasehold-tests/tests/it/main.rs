@@ -16,6 +16,7 @@ mod operations;
 mod permissions;
 mod property;
 mod property_bench;
+mod refusals;
 mod semaphore;
 mod semaphore_property;
 mod simulation;

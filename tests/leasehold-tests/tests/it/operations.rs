@@ -11,13 +11,13 @@ use http::Request;
 use leasehold_api::access::{Access, Caller, Scopes};
 use leasehold_api::{Route, Routed, Service, TransactionService, direct, document};
 use leasehold_client::{HttpTransport, Transport};
-use leasehold_lambda::{Function, routes};
+use leasehold_lambda::{Function, Serves, routes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{Front, Guard, Server, Settings, Store, TokenEntry, Tokens, new_token};
 use leasehold_tests::{World, json_of};
 use leasehold_transactions as transactions;
 use leasehold_wire::openapi::Api;
-use leasehold_wire::operation::{Family, GET, Method, OPERATIONS, Operation, Scope};
+use leasehold_wire::operation::{Family, GET, INVOKE, Method, OPERATIONS, Operation, Scope, Subject, UNROUTED};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use utoipa::OpenApi;
@@ -80,6 +80,21 @@ fn template_has_the_routes_of_the_table() {
             resources.flat_map(|resource| words_after(resource, "RouteKey: ANY ")).map(str::to_owned).collect();
         assert_eq!(scoped, paths(|operation| operation.family == family), "{condition}");
     }
+}
+
+#[test]
+fn template_has_the_functions_of_the_table() {
+    let routed = OPERATIONS.iter().map(|operation| operation.function);
+    let functions: BTreeSet<_> = routed.chain(UNROUTED.iter().map(|unrouted| unrouted.function)).collect();
+    assert_eq!(words_after(&text("template.yaml"), "Handler: ").collect::<BTreeSet<_>>(), functions);
+    for unrouted in UNROUTED {
+        assert!(OPERATIONS.iter().all(|operation| operation.function != unrouted.function));
+        assert!(Serves::by_handler(unrouted.function).is_some(), "{}", unrouted.function);
+    }
+    // A direct invocation has each operation on locks that has an action.
+    let direct = |operation: &&&Operation| operation.subject == Subject::Lock && operation.is_direct;
+    let names = |operations: Vec<&Operation>| operations.iter().map(|operation| operation.name).collect::<Vec<_>>();
+    assert_eq!(names(INVOKE.operations.to_vec()), names(OPERATIONS.iter().filter(direct).copied().collect()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use axum::Router;
 use leasehold_api::{Routed, Service, TransactionService};
-use leasehold_conformance::{CONCURRENT_CASES, Target, run, run_with_sort_key};
+use leasehold_conformance::{CONCURRENT_CASES, Refusals, Target, run, run_with_sort_key};
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
@@ -23,7 +23,7 @@ use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::operation::{GET, OPERATIONS, Operation, RELEASE, Subject};
+use leasehold_wire::operation::{OPERATIONS, Operation, UNROUTED};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -146,7 +146,13 @@ impl Bench {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(leasehold_server::run(listener, app, std::future::pending()));
-        Target { base_url, dynamodb: self.client(), schema: self.schema.clone(), concurrent_cases: CONCURRENT_CASES }
+        Target {
+            base_url,
+            dynamodb: self.client(),
+            schema: self.schema.clone(),
+            concurrent_cases: CONCURRENT_CASES,
+            refusals: Refusals::default(),
+        }
     }
 
     fn into_seen(self) -> Actions {
@@ -307,17 +313,15 @@ async fn called_for_transactions() -> Actions {
 
 /// The actions of each function. A function may call what its operations call.
 fn by_function() -> Actions {
+    let routed = OPERATIONS.iter().map(|&operation| (operation.function, operation));
+    let unrouted = UNROUTED
+        .iter()
+        .flat_map(|unrouted| unrouted.operations.iter().map(|&operation| (unrouted.function, operation)));
     let mut functions = Actions::new();
-    for operation in OPERATIONS {
-        let function = pascal_case(operation.function);
-        let invoke = (operation.subject == Subject::Lock && operation.is_direct).then(|| "Invoke".to_owned());
-        for function in invoke.into_iter().chain([function]) {
-            functions.entry(function).or_default().extend(operation.dynamodb.iter().map(|&action| action.to_owned()));
-        }
+    for (function, operation) in routed.chain(unrouted) {
+        let actions = operation.dynamodb.iter().map(|&action| action.to_owned());
+        functions.entry(pascal_case(function)).or_default().extend(actions);
     }
-    // The clean-up after an execution reads each key, and releases it.
-    let of = |operation: &Operation| operation.dynamodb.iter().map(|&action| action.to_owned());
-    functions.insert("Cleanup".to_owned(), of(&GET).chain(of(&RELEASE)).collect());
     functions
 }
 

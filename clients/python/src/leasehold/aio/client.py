@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 
 from .._acquisition import Held
-from .._api import Leaving, Wish
+from .._api import HeartbeatContent, Leaving
 from .._client import (
     AcquireOptions,
     BaseClient,
@@ -222,8 +222,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
-        `lease` seconds (default: unchanged). `sequence` is the number that `Guard.detach` returned; without
-        it, the client learns it from the service. Raises `LockLost` if the lock is not held under this id.
+        `lease` seconds, 0.1 to 86400 (default: unchanged). `sequence` is the number that `Guard.detach`
+        returned; without it, the client learns it from the service. Raises `LockLost` if the lock is not held
+        under this id.
         """
         name = (key, sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
@@ -241,9 +242,9 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease: float | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
-        """Renews a lock that any process acquired, and sets its lease to `lease` seconds (default:
-        unchanged). Retries for ten seconds."""
-        return await self._heartbeat((key, sort_key), lease_id, Wish(lease, data))
+        """Renews a lock that any process acquired, and sets its lease to `lease` seconds, 0.1 to 86400
+        (default: unchanged). Retries for ten seconds."""
+        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data))
 
     async def release(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from .._api import Leaving, Wish
+from .._api import HeartbeatContent, Leaving
 from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from .._together import BaseLocksGuard
 from ..errors import LossReason
@@ -25,8 +25,8 @@ class Block(Keeping):
     """A guard for tasks, and for `async with`."""
 
     async def wait_lost(self, timeout: float | None = None) -> LossReason | None:
-        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, or after the
-        release."""
+        """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, 0 or more
+        (default: no limit), or after the release."""
         return await self.until_lost(timeout)
 
     async def __aenter__(self) -> Self:
@@ -70,12 +70,13 @@ class Guard(Block, BaseLockGuard):
     async def heartbeat(
         self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
     ) -> None:
-        """Renews the lease now. `data` replaces the payload; `lease` (seconds) is the lease from now on.
+        """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
+        86400) is the lease from now on.
 
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        await self.renew(Wish(lease, data, delete_data))
+        await self.renew(HeartbeatContent(lease, data, delete_data))
 
     async def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
@@ -96,7 +97,7 @@ class PermitsGuard(Block, BasePermitsGuard):
 
     async def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        await self.renew(Wish(lease, data))
+        await self.renew(HeartbeatContent(lease, data))
 
     async def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.

@@ -131,7 +131,7 @@ class TransactionCalls(BaseTransactionCalls):
         A block cannot be run again: after a conflict with another transaction, the block raises
         `TransactionRolledBack` or `TransactionContended`. See `run_transaction`.
 
-        `keep_alive`: idle seconds after which the client sends a keep-alive; `None`: never. The default is a
+        `keep_alive`: idle seconds, above 0, after which the client sends a keep-alive; `None`: never. The default is a
         third of the service's default limit. Another transaction that needs an item waits for one second of
         silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
         other one wait.
@@ -150,7 +150,7 @@ class TransactionCalls(BaseTransactionCalls):
 
         An exception of `body` rolls the transaction back, and is raised unchanged. After a conflict with
         another transaction, the transaction is rolled back, and `body` is called again in a new one, at most
-        `tries` times, and not after `deadline` seconds. The changes of items happen once; other effects of
+        `tries` times, and not after `deadline` seconds, 0 or more. The changes of items happen once; other effects of
         `body` may happen several times. After the last try, raises `TransactionContended` or
         `TransactionRolledBack`. `Unavailable` from the commit means that the outcome is unknown; its
         `transaction_id` names the transaction.

@@ -680,8 +680,8 @@ async fn waiter_marks_neither_a_large_row_nor_its_own_clients_lock() {
     drop((own, large));
 }
 
-/// A caller of plain HTTP takes turns as the documents tell it: after its first 423 it sends `want`, and asks again each
-/// quarter of a second; it goes on at once where nobody wanted the lock, and else pauses for a second.
+/// A caller of plain HTTP takes turns as the documents tell it: after its first 423 it sends `want`, and asks again
+/// each quarter of a second; it goes on at once where nobody wanted the lock, and else pauses for a second.
 #[tokio::test(start_paused = true)]
 async fn client_and_plain_caller_share_a_lock_evenly() {
     let world = World::new().await;

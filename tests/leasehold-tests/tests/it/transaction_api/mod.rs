@@ -2,34 +2,42 @@
 
 mod events;
 mod hostile;
-
 mod refusals;
 mod round_trip;
 mod routes;
 
 use http::{Method, Request};
-use leasehold_api::{Service, TransactionService};
+use leasehold_api::TransactionService;
 use leasehold_client::Transport;
-use leasehold_dynamodb::Clock;
-use leasehold_in_process::InProcess;
-use leasehold_protocol::{LockTable, Policy, TableSchema};
+use leasehold_conformance::Refusals;
 use leasehold_tests::bank::{Bank, key};
+use leasehold_wire::operation::OPERATIONS;
 use serde_json::{Value, json};
 
+use crate::refusals::Direct;
+
+pub(crate) use refusals::every_refusal;
+
 /// The API over a bank, in this process.
-struct Api {
+pub(crate) struct Api {
     bank: Bank,
-    transport: InProcess,
+    transport: Box<dyn Transport>,
+    answered: Refusals,
 }
 
 impl Api {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let bank = Bank::new().await;
-        let schema = TableSchema::new("locks");
-        let locks = LockTable::new(bank.dynamodb.clone(), schema, Policy::default(), Clock::system());
+        let transport = Box::new(bank.transport());
+        Self { bank, transport, answered: Refusals::default() }
+    }
+
+    /// Returns an API of direct invocations.
+    pub(crate) async fn direct() -> Self {
+        let bank = Bank::new().await;
         let transactions = TransactionService::new(bank.transactions.clone());
-        let transport = InProcess::new(Service::new(locks)).with_transactions(transactions);
-        Self { bank, transport }
+        let transport = Box::new(Direct { service: transactions, http: bank.transport() });
+        Self { bank, transport, answered: Refusals::default() }
     }
 
     /// Returns an API over these accounts.
@@ -42,10 +50,14 @@ impl Api {
     }
 
     async fn send(&self, method: Method, uri: &str, body: &[u8]) -> Answer {
+        let operation = OPERATIONS.iter().find(|operation| Some(operation.path) == uri.split('?').next());
         let request = Request::builder().method(method).uri(uri).header("content-type", "application/json");
         let response = self.transport.send(request.body(body.to_vec()).expect("a request")).await.expect("an answer");
         let retry_after = response.headers().get("retry-after").map(|value| value.to_str().expect("ASCII").to_owned());
         let body = serde_json::from_slice(response.body()).expect("a JSON document");
+        if let Some(operation) = operation {
+            self.answered.record(operation, response.status().as_u16(), &body);
+        }
         Answer { status: response.status().as_u16(), retry_after, body }
     }
 

@@ -7,17 +7,19 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use http::{Method, Request};
 use leasehold_api::{Service, TransactionService};
 use leasehold_client::{HttpTransport, Transport};
+use leasehold_conformance::Refusals;
 use leasehold_dynamodb::fresh_uuid;
-use leasehold_tests::bank::key;
-use leasehold_tests::{Fault, World};
+use leasehold_tests::bank::{ACCOUNTS, key};
+use leasehold_tests::{Fates, Fault, World};
+use leasehold_transactions::TransactionId;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::sleep as pause;
 
 use super::{Answer, Api, account, account_key, add, get, is_free, put, with};
 
-/// The refusal of `begin` while another transaction shows signs of life.
-async fn refused_while_alive(api: &Api, other: &str, body: Value) -> Answer {
+/// The refusal of a call while another transaction shows signs of life.
+async fn refused_while_alive(api: &Api, other: &str, path: &str, body: Value) -> Answer {
     let alive = async {
         loop {
             // The older transaction goes first, so the two must not begin in the same millisecond.
@@ -27,12 +29,63 @@ async fn refused_while_alive(api: &Api, other: &str, body: Value) -> Answer {
     };
     let late = async {
         pause(Duration::from_millis(10)).await;
-        api.refused("/v1/transactions/begin", body).await
+        api.refused(path, body).await
     };
     tokio::select! {
         refused = late => refused,
         () = alive => unreachable!(),
     }
+}
+
+/// Provokes each refusal that the table of operations lists for transactions, and returns all that were answered.
+pub(crate) async fn every_refusal(api: Api) -> Refusals {
+    api.bank.open("Moe", 100).await;
+    api.bank.open("Larry", 0).await;
+    let call = async |path: &str, body: Value| api.refused(path, body).await;
+    let named = |id: &str| json!({ "transactionId": id });
+    let adding = |id: &str, entry: Value| json!({ "transactionId": id, "requests": [entry] });
+    let failing = || with(put("Larry", 1), "ConditionExpression", json!("attribute_not_exists(id)"));
+    let (begin, add_to) = ("/v1/transactions/begin", "/v1/transactions/add");
+    let (commit, rollback) = ("/v1/transactions/commit", "/v1/transactions/rollback");
+
+    // Another transaction has the item.
+    let first = api.begin(json!([add("Moe", 1)])).await;
+    refused_while_alive(&api, &first, begin, json!({ "requests": [add("Moe", 1)] })).await;
+    let second = api.begin(json!([])).await;
+    refused_while_alive(&api, &first, add_to, adding(&second, add("Moe", 1))).await;
+    // The transaction is over, or its end comes with the refusal.
+    api.ok(commit, named(&first)).await;
+    api.ok(rollback, named(&second)).await;
+    call(begin, json!({ "requests": [failing()] })).await;
+    call(add_to, adding(&api.begin(json!([])).await, failing())).await;
+    for (id, calls) in [(&first, [begin, add_to, rollback]), (&second, [begin, add_to, commit])] {
+        for path in calls {
+            call(path, if path == add_to { adding(id, get("Moe")) } else { named(id) }).await;
+        }
+    }
+    // There is no such transaction.
+    let nobody = fresh_uuid();
+    call(add_to, adding(&nobody, get("Moe"))).await;
+    call(commit, named(&nobody)).await;
+    call(rollback, named(&nobody)).await;
+    api.get(&nobody).await;
+    let unknown = TransactionId::parse(&nobody).expect("an id").public();
+    call("/v1/transactions/sweep", json!({ "publicId": unknown.as_str() })).await;
+    // The role does not allow the table.
+    let third = api.begin(json!([])).await;
+    let unlock = json!({ "tableName": "accounts", "key": account_key("Moe"), "lock": "none", "outcome": "committed" });
+    for (path, body) in [
+        (begin, json!({ "requests": [add("Moe", 1)] })),
+        (add_to, adding(&third, add("Moe", 1))),
+        ("/v1/items/get", json!({ "tableName": "accounts", "key": account_key("Moe") })),
+        ("/v1/items/list", json!({ "tableName": "accounts" })),
+        ("/v1/transactions/unlock", unlock),
+    ] {
+        api.bank.faults.set(Fates::Denied(ACCOUNTS));
+        call(path, body).await;
+        api.bank.faults.script([]);
+    }
+    api.answered
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +94,7 @@ async fn contended_names_the_other_transaction() {
     let first = api.begin(json!([add("Moe", 1)])).await;
     let second = fresh_uuid();
     let body = json!({ "transactionId": second, "requests": [add("Larry", 1), add("Moe", 1)] });
-    let refused = refused_while_alive(&api, &first, body.clone()).await;
+    let refused = refused_while_alive(&api, &first, "/v1/transactions/begin", body.clone()).await;
     assert_eq!((refused.kind(), refused.retry_after.as_deref()), ((409, "contended", true), Some("1")));
     assert_eq!(refused.body["publicId"], api.public_id(&first).await);
     assert!(!refused.body.to_string().contains(&first), "the other's secret stays secret");
@@ -68,7 +121,7 @@ async fn nameless_transaction_that_fails_leaves_no_locks() {
     // More than fits into one write, so that the transaction holds some items before it conflicts with the other one.
     let mut requests: Vec<_> = (0..60).map(|number| put(&format!("A{number:02}"), 0)).collect();
     requests.push(add("Moe", 1));
-    let refused = refused_while_alive(&api, &first, json!({ "requests": requests })).await;
+    let refused = refused_while_alive(&api, &first, "/v1/transactions/begin", json!({ "requests": requests })).await;
     assert_eq!(refused.kind(), (409, "contended", true));
     assert!(is_free(&api.bank, "A00").await);
     api.ok("/v1/transactions/rollback", json!({ "transactionId": first })).await;

@@ -157,18 +157,12 @@ async fn one_shots_are_the_same_on_both_ways() {
     let id = TransactionId::fresh();
     assert_eq!(bank.transactions.run(Some(id.clone()), None, Vec::new()).await.expect("nothing to do").1, []);
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
-    // The id of an open transaction: the call joins it, and commits it.
-    let id = begin(&bank.transactions).await;
-    bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
-    let (_, read) = bank.transactions.run(Some(id.clone()), None, vec![get("a")]).await.expect("read");
-    assert_eq!(read[0].item.as_ref().map(|item| item["balance"].clone()), Some(AttributeValue::N("2".into())));
-    assert_eq!(bank.transactions.status(&id.public()).await.expect("known").state, State::Committed);
     // An id that was used for another transaction.
     let id = TransactionId::fresh();
     bank.transactions.run(Some(id.clone()), None, vec![add("a", 1)]).await.expect("done");
     let other = bank.transactions.run(Some(id), None, vec![add("a", 2)]).await;
     assert!(matches!(&other, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"), "{other:?}");
-    assert_eq!(bank.balance("a").await, Some(3));
+    assert_eq!(bank.balance("a").await, Some(2));
     bank.assert_clean().await;
 }
 
@@ -388,7 +382,9 @@ async fn id_of_another_transaction_is_refused_on_every_path() {
     bank.transactions.run(Some(answered.clone()), None, with_answer(1)).await.expect("done");
     let read = TransactionId::fresh();
     bank.transactions.run(Some(read.clone()), None, vec![get("a")]).await.expect("read");
-    for id in [long, answered, read] {
+    let open = begin(&bank.transactions).await;
+    bank.transactions.add(&open, vec![put("c", 1)], None).await.expect("added");
+    for id in [long, answered, read, open.clone()] {
         for requests in [vec![add("a", 5)], with_answer(5), vec![get("b")]] {
             let refused = bank.transactions.run(Some(id.clone()), None, requests).await;
             assert!(
@@ -397,7 +393,28 @@ async fn id_of_another_transaction_is_refused_on_every_path() {
             );
         }
     }
-    assert_eq!(bank.balance("a").await, Some(3));
+    bank.transactions.commit(&open).await.expect("as it was");
+    assert_eq!((bank.balance("a").await, bank.balance("c").await), (Some(3), Some(1)));
+    bank.assert_clean().await;
+}
+
+/// A one-shot with the very requests of a transaction of several calls is another transaction.
+#[tokio::test(start_paused = true)]
+async fn one_shot_does_not_commit_what_several_calls_began() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let id = TransactionId::fresh();
+    bank.transactions.begin_with(Some(id.clone()), None, vec![add("a", 1)]).await.expect("begun");
+    for _ in 0..2 {
+        let refused = bank.transactions.run(Some(id.clone()), None, vec![add("a", 1)]).await;
+        assert!(
+            matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "transactionId"),
+            "{refused:?}"
+        );
+        // The second time it is committed.
+        bank.transactions.commit(&id).await.expect("committed");
+    }
+    assert_eq!(bank.balance("a").await, Some(2));
     bank.assert_clean().await;
 }
 

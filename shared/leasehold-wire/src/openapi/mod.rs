@@ -2,18 +2,18 @@
 //! holds the two together.
 
 mod lengths;
+pub(crate) mod schema;
 
 use std::collections::BTreeMap;
 
 use lengths::Lengths;
-use utoipa::openapi::path::{HttpMethod, OperationBuilder, Parameter, ParameterIn};
+use schema::{Body, Input, Schemas};
+use utoipa::openapi::path::{HttpMethod, OperationBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::{
-    ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
-};
-use utoipa::{IntoParams, Modify, OpenApi, PartialSchema, ToSchema};
+use utoipa::openapi::{ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, Required, Response, ResponseBuilder};
+use utoipa::{Modify, OpenApi, PartialSchema};
 
-use crate::operation::{Method, OPERATIONS, Operation, Refusal, Scope, Subject};
+use crate::operation::{OPERATIONS, Operation, Refusal, Subject};
 use crate::{Problem, ProblemType};
 
 /// API version 1.
@@ -33,38 +33,6 @@ use crate::{Problem, ProblemType};
     modifiers(&Operations, &Lengths)
 )]
 pub struct Api;
-
-/// The name of a schema, and a function that collects it with all schemas that it refers to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Body {
-    name: fn() -> String,
-    collect: fn(&mut Schemas),
-}
-
-type Schemas = Vec<(String, RefOr<Schema>)>;
-
-/// The schema of a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Input {
-    /// The parameters of a query.
-    Query(fn() -> Vec<Parameter>),
-    /// The document of a body.
-    Body(Body),
-}
-
-pub(crate) const fn body<T: ToSchema>() -> Body {
-    Body {
-        name: || T::name().into_owned(),
-        collect: |schemas| {
-            schemas.push((T::name().into_owned(), T::schema()));
-            T::schemas(schemas);
-        },
-    }
-}
-
-pub(crate) fn query<T: IntoParams>() -> Vec<Parameter> {
-    T::into_params(|| Some(ParameterIn::Query))
-}
 
 /// Writes the operations of the table into a document.
 struct Operations;
@@ -118,56 +86,10 @@ fn success(operation: &Operation, answer: Body, schemas: &mut Schemas) -> Respon
     ResponseBuilder::new().description(operation.success).content("application/json", content).build()
 }
 
-/// The refusals that any operation may answer.
-const FAILURES: &[Refusal] = &[
-    Refusal {
-        kinds: &[ProblemType::InvalidRequest],
-        detail: "the request breaks a rule of this API. `field` names the field at fault.",
-    },
-    Refusal { kinds: &[ProblemType::MethodNotAllowed], detail: "this path takes another method, which `Allow` names." },
-    Refusal {
-        kinds: &[ProblemType::Throttled],
-        detail: "slow down, and try again with the same lease id or transaction id. `Retry-After` says when.",
-    },
-    Refusal {
-        kinds: &[ProblemType::CorruptRecord],
-        detail: "the row is not a readable record of this service; an operator must look at it.",
-    },
-    Refusal {
-        kinds: &[ProblemType::Misconfigured],
-        detail: "the service cannot work with its table, and its operator must act.",
-    },
-    Refusal {
-        kinds: &[ProblemType::Unavailable],
-        detail: "the outcome of the request is unknown; try again with the same lease id or transaction id. \
-                 `Retry-After` says when.",
-    },
-];
-
-/// The refusal that follows from the scope of keys.
-const OUT_OF_SCOPE: Refusal = Refusal {
-    kinds: &[ProblemType::Forbidden],
-    detail: "the caller may not touch this key, or the lock is bound to another principal. (A gateway that refuses the \
-             credentials answers 401 or 403 as well, with a document of its own.)",
-};
-
-/// The refusals that follow from a body.
-const BODY: &[Refusal] = &[
-    Refusal {
-        kinds: &[ProblemType::TooLarge],
-        detail: "the payload is over 256 KiB, or the body over 2 MiB (4 MiB for transactions), or the row or the answer \
-                 exceeds the limits of DynamoDB or of the service.",
-    },
-    Refusal { kinds: &[ProblemType::UnsupportedMediaType], detail: "the body is not declared as JSON." },
-];
-
-/// Returns all refusals of an operation, by their status.
+/// Returns the refusals of an operation, by their status.
 fn responses(operation: &Operation) -> BTreeMap<u16, Response> {
-    let own: Vec<_> = operation.refusals.iter().copied().flatten().collect();
-    let scope = (operation.scope == Some(Scope::Keys)).then_some(&OUT_OF_SCOPE);
-    let body = (operation.method == Method::Post).then_some(BODY).into_iter().flatten();
     let mut by_status = BTreeMap::<u16, Vec<_>>::new();
-    for refusal in own.iter().copied().chain(scope).chain(body).chain(FAILURES) {
+    for refusal in operation.all_refusals() {
         by_status.entry(refusal.kinds[0].status()).or_default().push(refusal);
     }
     by_status.into_iter().map(|(status, refusals)| (status, response(&refusals))).collect()

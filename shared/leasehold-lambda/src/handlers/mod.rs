@@ -7,14 +7,13 @@ use leasehold_api::access::{self, Access};
 use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
-use leasehold_wire::Problem;
-use leasehold_wire::operation::{Operation, Subject};
+use leasehold_wire::operation::{CLEANUP, INVOKE, Operation, Subject};
 use serde_json::Value;
 use serde_json::value::RawValue;
-
 use tracing::Instrument;
 
-use crate::{Config, Emf, config, gateway, init, trace};
+use crate::gateway::{self, named};
+use crate::{Config, Emf, config, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
@@ -42,10 +41,10 @@ impl Serves {
                 Self::Http(routes(|operation| ["acquire", "heartbeat", "release"].contains(&operation.function)))
             }
             "semaphore" => Self::Semaphores,
-            "invoke" => Self::Direct,
-            "cleanup" => Self::Cleanup,
             // No handler was chosen: `cargo lambda watch`.
             "bootstrap" => Self::Everything,
+            function if function == INVOKE.function => Self::Direct,
+            function if function == CLEANUP.function => Self::Cleanup,
             function => {
                 let routes = routes(|operation| operation.function == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
@@ -154,7 +153,7 @@ impl Function {
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on. Its message is the problem document.
     pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
-        self.invoke(&routes(|operation| operation.subject == Subject::Lock), input).await
+        self.invoke(&routes(|operation| INVOKE.carries_out(operation)), input).await
     }
 
     /// Answers one event of the function that serves semaphores.
@@ -190,12 +189,5 @@ impl Function {
     /// The failure, under the name that `Retry` and `Catch` match on.
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
         cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
-    }
-}
-
-pub(crate) fn named(problem: Problem) -> Diagnostic {
-    Diagnostic {
-        error_type: problem.problem_type.error_name().to_owned(),
-        error_message: serde_json::to_string(&problem).unwrap_or(problem.detail),
     }
 }
