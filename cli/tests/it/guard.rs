@@ -131,6 +131,8 @@ async fn guardian_goes_on_when_somebody_stopped_it() {
     let (mut run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
     let guardian = guardian(&run);
     kill("STOP", guardian);
+    // It is stopped a moment later.
+    pause(Duration::from_millis(500)).await;
     let stat = || std::fs::read_to_string(format!("/proc/{guardian}/stat")).expect("Linux");
     let continued = async {
         while stat().contains(") T ") {

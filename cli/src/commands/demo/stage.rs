@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use console::Style;
 use leasehold_client::Client;
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -229,9 +229,13 @@ impl Host {
 
     /// Sends a signal to all its processes. The guardian of the job is in a group of its own.
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        self.processes().into_iter().try_for_each(|process| send(process, signal))
+    }
+
+    fn processes(&self) -> Vec<Pid> {
         let mut processes = vec![self.group];
         processes.extend(descendants(self.group));
-        processes.into_iter().try_for_each(|process| send(process, signal))
+        processes
     }
 
     /// Continues the job alone, while its guardian and the process that keeps its lock stay paused.
@@ -248,7 +252,10 @@ fn send(process: Pid, signal: Signal) -> Result<(), Failure> {
 impl Drop for Host {
     fn drop(&mut self) {
         if !self.ended.load(Ordering::SeqCst) {
-            let _ = killpg(self.group, Signal::SIGKILL);
+            // A guardian that is paused would stay so for good.
+            for process in self.processes() {
+                let _ = kill(process, Signal::SIGKILL);
+            }
         }
     }
 }
