@@ -97,6 +97,7 @@ def dynamodb(address, operation, body):
         "X-Amz-Target": f"DynamoDB_20120810.{operation}",
         "Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/eu-central-1/dynamodb/aws4_request, "
         "SignedHeaders=host, Signature=0",
+        "X-Amz-Date": "20260101T000000Z",
     }
     connection.request("POST", "/", json.dumps(body), headers)
     answer = connection.getresponse()

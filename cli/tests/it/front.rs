@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, Serve, command, exposed_url, folder, text_of, within};
+use crate::support::{PATIENCE, Serve, command, exposed_url, folder, signed, text_of, within};
 
 const ACQUIRE: &str = r#"{"key":"Moe","ownerName":"me"}"#;
 
@@ -54,13 +54,38 @@ async fn foreign_pages_and_host_names_are_refused() {
 
     let exposed = exposed_url(&serve);
     for (name, value) in [("origin", exposed.as_str()), ("origin", "http://evil.test"), ("host", "evil.test")] {
-        let request = serve.http.post(&exposed).body(r#"{"TableName":"leasehold"}"#);
+        let request = signed(serve.http.post(&exposed)).body(r#"{"TableName":"leasehold"}"#);
         let request = request.header("content-type", "application/x-amz-json-1.0");
         let request = request.header("x-amz-target", "DynamoDB_20120810.DeleteTable").header(name, value);
         assert_eq!(problem(request).await.0, 403, "{name}: {value}");
     }
-    let untyped = serve.http.post(&exposed).header("x-amz-target", "DynamoDB_20120810.DeleteTable");
+    let untyped = signed(serve.http.post(&exposed)).header("x-amz-target", "DynamoDB_20120810.DeleteTable");
     assert_eq!(problem(untyped.body(r#"{"TableName":"leasehold"}"#)).await.0, 400);
+}
+
+/// A page can send neither header without a preflight, which gets no answer.
+#[tokio::test]
+async fn unsigned_request_to_the_exposed_port_is_refused() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    let list = |headers: &[(&str, &str)]| {
+        let request = serve.http.post(exposed_url(&serve)).body("{}").header("content-type", "application/json");
+        let request = request.header("x-amz-target", "DynamoDB_20120810.ListTables");
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+    };
+    let date = ("x-amz-date", "20260101T000000Z");
+    let whole = "AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=0";
+    for (headers, status, kind) in [
+        (vec![], 400, "MissingAuthenticationTokenException"),
+        (vec![date], 400, "MissingAuthenticationTokenException"),
+        (vec![("authorization", whole)], 400, "MissingAuthenticationTokenException"),
+        (vec![date, ("authorization", "Bearer x")], 400, "IncompleteSignatureException"),
+        (vec![date, ("authorization", "AWS4-HMAC-SHA256 Credential=a/b")], 400, "IncompleteSignatureException"),
+        (vec![date, ("authorization", whole)], 200, ""),
+    ] {
+        let (found, document) = problem(list(&headers)).await;
+        assert_eq!(found, status, "{headers:?}: {document}");
+        assert!(document["__type"].as_str().unwrap_or_default().ends_with(kind), "{headers:?}: {document}");
+    }
 }
 
 #[tokio::test]
@@ -72,7 +97,8 @@ async fn lock_table_is_safe_from_another_case_of_its_name() {
         "AttributeDefinitions": [{ "AttributeName": "key", "AttributeType": "S" }],
         "KeySchema": [{ "AttributeName": "key", "KeyType": "HASH" }],
     });
-    let request = serve.http.post(exposed_url(&serve)).header("x-amz-target", "DynamoDB_20120810.CreateTable");
+    let request = signed(serve.http.post(exposed_url(&serve)));
+    let request = request.header("x-amz-target", "DynamoDB_20120810.CreateTable");
     assert_eq!(problem(request.json(&create)).await.0, 200);
     let read = json!({ "tableName": "LeaseHold", "key": { "key": { "S": "Moe" } } });
     let request = serve.http.post(format!("{}/v1/items/get", serve.base_url)).json(&read);

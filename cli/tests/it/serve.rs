@@ -178,6 +178,14 @@ async fn file_has_one_service() {
     let expected = format!("{} is in use by another process; stop that process, or use a different file", db.display());
     assert_eq!(sentence, expected);
     assert_eq!(first.acquire("Moe", "secret").await["outcome"], "renewed");
+    let (hard, symbolic) = (folder.path().join("hard.db"), folder.path().join("symbolic.db"));
+    std::fs::hard_link(&db, &hard).expect("linked");
+    std::os::unix::fs::symlink(&db, &symbolic).expect("linked");
+    for link in [&hard, &symbolic] {
+        let sentence = refuses(folder.path(), &["--db", text_of(link), "--listen", "127.0.0.1:0"]).await;
+        assert!(sentence.contains("is in use by another process"), "{sentence}");
+    }
+    std::fs::remove_file(&hard).expect("removed");
 
     // The file is free once the first process has ended, with all its data.
     first.signal("TERM");
@@ -401,7 +409,6 @@ async fn read_only_database_is_refused_in_a_sentence() {
 
     let allow = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
     allow(folder.path(), 0o777);
-    allow(&folder.path().join("leasehold.db.lock"), 0o666);
     allow(&db, 0o444);
     let binary = folder.path().join("leasehold");
     std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &binary).expect("copied");
@@ -415,7 +422,7 @@ async fn read_only_database_is_refused_in_a_sentence() {
     let sentence = String::from_utf8(stderr).expect("text");
     assert_eq!((status.code(), stdout.len()), (Some(1), 0), "{sentence}");
     assert!(sentence.starts_with("leasehold: ") && sentence.trim_end().lines().count() == 1, "{sentence}");
-    assert!(sentence.contains("readonly") || sentence.contains("read-only"), "{sentence}");
+    assert!(sentence.trim_end().ends_with("check that this user may read and write it and its folder"), "{sentence}");
 }
 
 #[tokio::test]

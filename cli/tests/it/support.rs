@@ -159,6 +159,14 @@ pub(crate) fn exposed_url(serve: &Serve) -> String {
     line.split(' ').next().expect("a URL").to_owned()
 }
 
+/// The headers of a signature, which the exposed port requires and does not check.
+pub(crate) fn signed(request: reqwest::RequestBuilder) -> reqwest::RequestBuilder {
+    let credential = "Credential=any/20260101/us-east-1/dynamodb/aws4_request";
+    request
+        .header("x-amz-date", "20260101T000000Z")
+        .header("authorization", format!("AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0"))
+}
+
 /// The end of a command, and its output.
 #[derive(Debug)]
 pub(crate) struct Ended {

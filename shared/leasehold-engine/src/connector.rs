@@ -9,7 +9,6 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::http::{Response, StatusCode};
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use crate::Core;
 use crate::operations::{self, Answer};
@@ -50,15 +49,13 @@ pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answ
         tokio::task::yield_now().await;
         return core.run(&target, &body);
     }
-    let (sender, receiver) = oneshot::channel();
-    // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network; `core`
-    // keeps the file locked until then.
-    tokio::task::spawn_blocking(move || {
-        if !sender.is_closed() {
-            let _ = sender.send(core.run(&target, &body));
-        }
-    });
-    receiver.await.unwrap_or_else(|_| operations::internal_error("the engine has stopped"))
+    let (answer, turn) = core.queue.push(target, body);
+    if let Some(turn) = turn {
+        // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network;
+        // `core` keeps the file locked until then.
+        tokio::task::spawn_blocking(move || core.work(turn));
+    }
+    answer.await.unwrap_or_else(|_| operations::internal_error("the engine has stopped"))
 }
 
 impl fmt::Debug for Connector {

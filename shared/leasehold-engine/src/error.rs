@@ -47,6 +47,37 @@ pub enum EngineError {
         path: PathBuf,
     },
 
+    /// The file is there and has no byte. A database that lost its contents looks the same.
+    #[error(
+        "cannot open {}: it is empty; restore a backup if it had locks in it, or remove it to begin anew",
+        path.display()
+    )]
+    Empty {
+        /// The database file.
+        path: PathBuf,
+    },
+
+    /// The file has several names, by hard links.
+    #[error(
+        "cannot open {}: it has {names} names (hard links), and its log is found under one of them only; remove the others",
+        path.display()
+    )]
+    ManyNames {
+        /// The database file.
+        path: PathBuf,
+        /// The number of its names.
+        names: u64,
+    },
+
+    /// The contents of the file have changed without the engine.
+    #[error("cannot open {}: it is damaged: {damage}; restore a backup", path.display())]
+    Damaged {
+        /// The database file.
+        path: PathBuf,
+        /// The damage that was found first.
+        damage: String,
+    },
+
     /// SQLite requires its paths to be text.
     #[error(
         "cannot open {}: its path is not valid UTF-8; use a different file",

@@ -1,34 +1,51 @@
 //! The database file: the checks before SQLite opens it, and the lock that excludes other processes.
 
 use std::ffi::OsString;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::EngineError;
+use nix::sys::statvfs::statvfs;
+
+use crate::{EngineError, integrity};
 
 /// The first bytes of every SQLite database that is not empty.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
+/// Least space that a healthy disk has: the log grows to four megabytes before it is written into the database.
+const MIN_FREE_BYTES: u64 = 16 * 1024 * 1024;
+/// The files that SQLite keeps beside the database, by the ends of their names.
+const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
+
 /// A database file that this process owns for as long as this value lives.
 pub(crate) struct DatabaseFile {
     path: String,
-    /// The identity of the opened file. Empty until SQLite has created it.
-    identity: OnceLock<(u64, u64)>,
-    // The end of the process, even by a kill, closes the file and releases the lock.
-    _lock: File,
+    /// The write-ahead log, which SQLite creates when it opens the file.
+    log: OnceLock<File>,
+    /// Whether a sync has failed. Linux then takes the lost pages for written, so no later sync can be believed.
+    is_lost: AtomicBool,
+    // The lock belongs to the file itself, and so to all of its names. The end of the process, even by a kill, releases
+    // it.
+    file: File,
 }
 
 impl DatabaseFile {
     /// Locks and checks the file at `path`, which need not exist yet.
     pub(crate) fn claim(path: &Path) -> Result<Self, EngineError> {
         let path = resolve(path)?;
-        let lock = lock(&path)?;
-        check_contents(&path)?;
+        let (file, is_new) = open(&path)?;
+        lock(&path, &file)?;
+        if !is_new {
+            check_names(&path, &file)?;
+            check_contents(&path, &file)?;
+            check_damage(&path)?;
+        }
+        keep_private(&path);
         let path = path.into_os_string().into_string().map_err(|path| EngineError::NotUtf8 { path: path.into() })?;
-        Ok(Self { path, identity: OnceLock::new(), _lock: lock })
+        Ok(Self { path, log: OnceLock::new(), is_lost: AtomicBool::new(false), file })
     }
 
     /// The file's absolute path.
@@ -36,10 +53,57 @@ impl DatabaseFile {
         Path::new(&self.path)
     }
 
-    /// Returns whether the path still leads to the file that was opened. SQLite would go on writing to a removed file.
-    pub(crate) fn is_in_place(&self) -> bool {
-        let found = fs::metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        found.is_some_and(|found| *self.identity.get_or_init(|| found) == found)
+    /// Opens the log, for syncs of its own. The database must be open.
+    pub(crate) fn open_log(&self) -> Result<(), EngineError> {
+        let path = beside(self.path(), "-wal");
+        let log = File::options().write(true).open(&path).map_err(|source| access(&path, source))?;
+        self.log.get_or_init(|| log);
+        Ok(())
+    }
+
+    /// Makes all commits durable, if there are any, and checks that they are in the files that the path names: SQLite
+    /// would go on writing to removed ones.
+    ///
+    /// # Errors
+    /// The message for the callers. No write before this call may be acknowledged.
+    pub(crate) fn check(&self, has_written: bool) -> Result<(), String> {
+        if has_written
+            && let Some(log) = self.log.get()
+            && let Err(error) = log.sync_data()
+        {
+            tracing::error!(%error, "the database cannot be written to the disk; start the service again");
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err("a write did not reach the disk".to_owned());
+        }
+        if !self.is_in_place() {
+            return Err("the database file was removed or replaced".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Returns whether the path still leads to the file that was opened, and the log has a name.
+    fn is_in_place(&self) -> bool {
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let found = fs::metadata(&self.path).map(identity).ok();
+        let log = self.log.get().and_then(|log| log.metadata().ok());
+        found.is_some() && found == self.file.metadata().map(identity).ok() && log.is_some_and(|log| log.nlink() > 0)
+    }
+
+    /// Refuses a disk that is nearly full, while writes still succeed.
+    ///
+    /// # Errors
+    /// The message for the log.
+    pub(crate) fn check_space(&self) -> Result<(), String> {
+        let found = statvfs(self.path()).map_err(|error| error.to_string())?;
+        let free = found.blocks_available() * found.fragment_size();
+        if free < MIN_FREE_BYTES { Err(format!("the disk has {free} bytes left")) } else { Ok(()) }
+    }
+
+    /// Gives each row of new tables a checksum.
+    pub(crate) fn protect(&self) -> Result<(), EngineError> {
+        integrity::protect(self.path()).map_err(|error| open_error(self.path(), error))
     }
 
     /// The file's absolute path, as text.
@@ -72,19 +136,23 @@ fn resolve_new(path: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-fn lock(path: &Path) -> Result<File, EngineError> {
-    let lock_path = beside(path, ".lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&lock_path)
-        .map_err(|source| access(&lock_path, source))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(EngineError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(access(&lock_path, source)),
+/// Opens the file, or makes it. Returns whether it is new.
+fn open(path: &Path) -> Result<(File, bool), EngineError> {
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let file = File::options().read(true).write(true).open(path);
+            file.map(|file| (file, false)).map_err(|source| access(path, source))
+        }
+        Err(source) => Err(access(path, source)),
     }
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), EngineError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => EngineError::InUse { path: path.to_owned() },
+        TryLockError::Error(source) => access(path, source),
+    })
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -93,21 +161,55 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Refuses a file with several names. The log has the name under which the file was opened: under another name, SQLite
+/// would not find the log of a process that was killed.
+fn check_names(path: &Path, file: &File) -> Result<(), EngineError> {
+    let names = file.metadata().map_err(|source| access(path, source))?.nlink();
+    if names > 1 { Err(EngineError::ManyNames { path: path.to_owned(), names }) } else { Ok(()) }
+}
+
 /// Refuses a file that is not a database, with a clearer message than SQLite's.
-fn check_contents(path: &Path) -> Result<(), EngineError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(access(path, source)),
-    };
+fn check_contents(path: &Path, file: &File) -> Result<(), EngineError> {
     let mut start = Vec::with_capacity(SQLITE_MAGIC.len());
     file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start).map_err(|source| access(path, source))?;
-    // SQLite accepts an empty file as a new database.
-    if start.is_empty() || start == SQLITE_MAGIC {
-        Ok(())
-    } else {
-        Err(EngineError::NotADatabase { path: path.to_owned() })
+    if start.is_empty() {
+        return Err(EngineError::Empty { path: path.to_owned() });
     }
+    if start == SQLITE_MAGIC { Ok(()) } else { Err(EngineError::NotADatabase { path: path.to_owned() }) }
+}
+
+/// Refuses a damaged database: a damaged row could read as a free lock.
+fn check_damage(path: &Path) -> Result<(), EngineError> {
+    let log = beside(path, "-wal");
+    if integrity::has_commit_behind_damage(&log).map_err(|source| access(&log, source))? {
+        let damage = "its log has commits behind a damaged one".to_owned();
+        return Err(EngineError::Damaged { path: path.to_owned(), damage });
+    }
+    match integrity::damage(path).map_err(|error| open_error(path, error))? {
+        Some(damage) => Err(EngineError::Damaged { path: path.to_owned(), damage }),
+        None => Ok(()),
+    }
+}
+
+/// Keeps other users from the files. New companions get the mode of the database.
+fn keep_private(path: &Path) {
+    for file in [path.to_owned()].into_iter().chain(COMPANIONS.map(|suffix| beside(path, suffix))) {
+        let Ok(mode) = fs::metadata(&file).map(|metadata| metadata.mode()) else { continue };
+        if mode & 0o077 != 0
+            && let Err(error) = fs::set_permissions(&file, Permissions::from_mode(mode & 0o700))
+        {
+            tracing::warn!(file = %file.display(), %error, "other users may read or change this file");
+        }
+    }
+    let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
+    // In a folder with the sticky bit, such as /tmp, nobody replaces the files of others.
+    if folder.is_some_and(|folder| folder.mode() & 0o1002 == 0o002) {
+        tracing::warn!(file = %path.display(), "every user may replace this file: its folder is open to all");
+    }
+}
+
+pub(crate) fn open_error(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineError {
+    EngineError::Open { path: path.to_owned(), source: error.into() }
 }
 
 fn access(path: &Path, source: io::Error) -> EngineError {

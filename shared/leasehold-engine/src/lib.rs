@@ -15,7 +15,8 @@
 //!
 //! - [`Engine::memory`] is for tests and benchmarks: everything is gone with the last clone.
 //! - [`Engine::open`] keeps a file. A write is on disk before it is answered. One process at a time
-//!   may have the file open; a second one is refused with [`EngineError::InUse`].
+//!   may have the file open; a second one is refused with [`EngineError::InUse`]. A damaged file is refused, and a
+//!   damaged row cannot be changed.
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
 //! Limits: requests run one at a time; no request is ever throttled, and no transaction ever conflicts (inject such
@@ -24,8 +25,10 @@
 mod connector;
 mod error;
 mod file;
+mod integrity;
 mod names;
 mod operations;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -46,11 +49,13 @@ use bytes::Bytes;
 use dynoxide::Database;
 
 use crate::connector::Connector;
-use crate::file::DatabaseFile;
+use crate::file::{DatabaseFile, open_error};
 use crate::names::Names;
 use crate::operations::Answer;
+use crate::queue::{Queue, Turn};
 
 pub use crate::error::EngineError;
+pub use crate::queue::urgent;
 
 /// The endpoint is never resolved, since no connection is made. The reserved top-level domain makes a client without
 /// its connector fail instead of reaching a real server.
@@ -70,6 +75,8 @@ struct Core {
     database: Database,
     names: Names,
     file: Option<DatabaseFile>,
+    /// The requests that wait for the file.
+    queue: Queue,
     /// How often writes were checked.
     checks: AtomicU64,
 }
@@ -83,19 +90,22 @@ impl Engine {
 
     /// Opens the durable database at `path`, creating it where there is none.
     ///
-    /// Blocks while the file is read or upgraded. The lock that excludes other processes is a sibling file,
-    /// `<path>.lock`. It stays behind, because removing it would race with the next process.
+    /// Blocks while the file is read, checked or upgraded. The lock that excludes other processes belongs to the file
+    /// itself: it holds under each of its names.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = DatabaseFile::claim(path)?;
-        let failed =
-            |error: dynoxide::DynoxideError| EngineError::Open { path: file.path().to_owned(), source: error.into() };
+        let failed = |error: dynoxide::DynoxideError| open_error(file.path(), error);
         let database = Database::new(file.as_str()).map_err(failed)?;
         let names = Names::load(&database).map_err(failed)?;
+        // The engine's own commits no longer sync the log: the queue does, for all requests that wait.
+        database.disable_bulk_loading().map_err(failed)?;
+        file.open_log()?;
+        file.protect()?;
         Ok(Self::new(database, names, Some(file)))
     }
 
     fn new(database: Database, names: Names, file: Option<DatabaseFile>) -> Self {
-        let core = Arc::new(Core { database, names, file, checks: AtomicU64::new(0) });
+        let core = Arc::new(Core { database, names, file, queue: Queue::default(), checks: AtomicU64::new(0) });
         let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
         Self { core, connector }
     }
@@ -126,12 +136,20 @@ impl Engine {
     /// leaves the file alone where a value is there already.
     ///
     /// # Errors
-    /// Fails if the file is missing, full or read-only.
+    /// Fails if the file is missing or read-only, or the disk is full or nearly so.
     pub async fn check_writes(&self, table: &str) -> Result<(), String> {
+        if let Some(file) = &self.core.file {
+            file.check_space()?;
+        }
         let check = self.core.checks.fetch_add(1, Ordering::Relaxed);
+        let value = format!("{:0>256}", format!("{}-{check}", std::process::id()));
+        // Six pages, more than a small row takes where it splits a page: where this fits, a row fits.
+        let tags: Vec<_> = (0..45)
+            .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number:0>100}"), "Value": value }))
+            .collect();
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
-            "Tags": [{ "Key": "leasehold:written", "Value": format!("{}-{check}", std::process::id()) }],
+            "Tags": tags,
         });
         let (status, body) = self.answer("DynamoDB_20120810.TagResource".to_owned(), tag.to_string().into()).await;
         if status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned()) }
@@ -139,9 +157,10 @@ impl Engine {
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
     ///
-    /// Signatures must be present, as clients expect, but are not verified: every client that reaches the listener can
-    /// read and write the data. Bind it to the loopback interface. Requests that are running at shutdown are finished
-    /// first.
+    /// For tests and benchmarks: a write of such a client is on disk with the next write through
+    /// [`answer`](Self::answer). Signatures must be present, as clients expect, but are not verified: every client that
+    /// reaches the listener can read and write the data. Bind it to the loopback interface. Requests that are running
+    /// at shutdown are finished first.
     pub async fn expose(
         &self,
         listener: tokio::net::TcpListener,
@@ -189,12 +208,17 @@ impl Core {
     fn run(&self, target: &str, body: &[u8]) -> Answer {
         let answer = self.names.run(&self.database, target, body);
         match &self.file {
-            // Writes to a removed file are lost.
-            Some(file) if !file.is_in_place() => {
-                operations::internal_error("the database file was removed or replaced")
+            Some(file) if answer.status == 200 && operations::creates_table(target) => {
+                file.protect().map_or_else(|error| operations::internal_error(&error.to_string()), |()| answer)
             }
             _ => answer,
         }
+    }
+
+    /// Carries out the requests that wait for the file.
+    fn work(&self, turn: Turn) {
+        let sync = |has_written| self.file.as_ref().map_or(Ok(()), |file| file.check(has_written));
+        self.queue.work(turn, |target, body| self.run(target, body), sync);
     }
 }
 

@@ -11,6 +11,25 @@ const UNKNOWN_OPERATION: &str = r#"{"__type":"com.amazon.coral.service#UnknownOp
 /// The operations whose validation errors DynamoDB numbers.
 const ENVELOPED: [&str; 3] = ["PutItem", "UpdateItem", "DeleteItem"];
 
+/// The operations that write nothing.
+const READS: [&str; 12] = [
+    "GetItem",
+    "Query",
+    "Scan",
+    "BatchGetItem",
+    "TransactGetItems",
+    "DescribeTable",
+    "ListTables",
+    "DescribeTimeToLive",
+    "ListTagsOfResource",
+    "DescribeStream",
+    "GetRecords",
+    "ListStreams",
+];
+
+/// The operations that write all or nothing: a refused one has written nothing.
+const ALL_OR_NOTHING: [&str; 4] = ["UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems"];
+
 /// The message for a document deeper than the JSON parser's limit, which only nested attribute values reach. DynamoDB
 /// stops at 32 levels of them, with these words.
 const TOO_DEEP: &str = "Nesting Levels have exceeded supported limits: \
@@ -35,7 +54,7 @@ macro_rules! dispatch {
 
 /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`.
 pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
-    let operation = target.split_once('.').map_or("", |(_, operation)| operation);
+    let operation = operation_of(target);
     // The operations of the lock protocol come first; the match runs from top to bottom.
     let result = dispatch!(database, operation, body, {
         "UpdateItem" => update_item,
@@ -71,6 +90,21 @@ pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
         Some(Err(failure)) => refusal(operation, failure),
         None => Answer { status: 400, body: UNKNOWN_OPERATION.into() },
     }
+}
+
+/// Returns whether an operation with this answer may have changed the data.
+pub(crate) fn may_have_written(target: &str, status: u16) -> bool {
+    let operation = operation_of(target);
+    !(READS.contains(&operation) || status == 400 && ALL_OR_NOTHING.contains(&operation))
+}
+
+/// Returns whether the operation creates a table.
+pub(crate) fn creates_table(target: &str) -> bool {
+    operation_of(target) == "CreateTable"
+}
+
+fn operation_of(target: &str) -> &str {
+    target.split_once('.').map_or("", |(_, operation)| operation)
 }
 
 /// Runs a Query. In a table without a sort key, the one item of a partition is never behind a start key: the engine

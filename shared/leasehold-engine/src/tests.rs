@@ -27,14 +27,18 @@ fn refused(result: Result<Engine, EngineError>) -> EngineError {
 
 /// Opens a file that was in use a moment ago. A worker thread may release the last handle a little after its answer.
 #[allow(clippy::disallowed_methods, reason = "nothing tells when the handle is given back")]
-async fn reopened(path: &Path) -> Engine {
+async fn opened_again(path: &Path) -> Result<Engine, EngineError> {
     for _ in 0..200 {
         match Engine::open(path) {
             Err(EngineError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(10)).await,
-            opened => return opened.unwrap(),
+            opened => return opened,
         }
     }
     panic!("{} stays in use", path.display());
+}
+
+async fn reopened(path: &Path) -> Engine {
+    opened_again(path).await.unwrap()
 }
 
 fn client(engine: &Engine) -> Client {
@@ -169,6 +173,147 @@ fn link_to_an_open_file_is_the_open_file() {
     let _engine = Engine::open(&path).unwrap();
     let error = refused(Engine::open(&link));
     assert!(matches!(error, EngineError::InUse { .. }), "{error}");
+}
+
+/// SQLite would find no log of a killed process under another name of its file.
+#[test]
+fn file_with_two_names_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("leasehold.db"), folder.path().join("link.db"));
+    let engine = Engine::open(&path).unwrap();
+    std::fs::hard_link(&path, &link).unwrap();
+    for name in [&path, &link] {
+        let error = refused(Engine::open(name));
+        assert!(matches!(error, EngineError::InUse { .. }), "{error}");
+    }
+    drop(engine);
+    let error = refused(Engine::open(&link));
+    assert!(error.to_string().contains("it has 2 names (hard links)"), "{error}");
+    std::fs::remove_file(&link).unwrap();
+    Engine::open(&path).unwrap();
+}
+
+#[test]
+fn lock_on_another_file_blocks_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = std::fs::File::create(folder.path().join("leasehold.db.lock")).unwrap();
+    foreign.lock().unwrap();
+    Engine::open(&folder.path().join("leasehold.db")).unwrap();
+}
+
+#[tokio::test]
+async fn files_are_private_when_they_are_made_or_found() {
+    use std::fs::{Permissions, metadata, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    for _ in 0..2 {
+        let engine = reopened(&path).await;
+        let client = client(&engine);
+        let _ = create(&client, TABLE).await;
+        put(&client, TABLE, "Moe").await;
+        for name in ["leasehold.db", "leasehold.db-wal", "leasehold.db-shm"] {
+            let mode = metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        drop((client, engine));
+        set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    }
+}
+
+#[test]
+fn empty_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    std::fs::write(&path, "").unwrap();
+    let error = refused(Engine::open(&path));
+    assert!(error.to_string().contains("it is empty; restore a backup"), "{error}");
+}
+
+/// The files of a database with a claimed row and some others: closed, or as a kill leaves them.
+async fn claimed(folder: &Path, is_closed: bool) -> Vec<(&'static str, Vec<u8>)> {
+    let path = folder.join("original.db");
+    let engine = Engine::open(&path).unwrap();
+    let client = client_with_table(&engine).await;
+    claim(&client, "claimed", "me").send().await.unwrap();
+    for other in ["a", "b", "c"] {
+        put(&client, TABLE, other).await;
+    }
+    let read = || {
+        let files = ["", "-wal"].map(|end| (end, std::fs::read(folder.join(format!("original.db{end}")))));
+        files.into_iter().filter_map(|(end, content)| Some((end, content.ok()?))).collect()
+    };
+    if !is_closed {
+        return read();
+    }
+    drop((client, engine));
+    drop(reopened(&path).await);
+    read()
+}
+
+/// A claim of a row that is there must never succeed, whichever bit has changed.
+#[tokio::test]
+async fn flipped_bit_frees_no_row() {
+    for is_closed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = claimed(folder.path(), is_closed).await;
+        let (mut refusals, mut flips) = (0, 0);
+        for (end, content) in &files {
+            let is_in_row = |at: &usize| content[*at..].starts_with(b"claimed") || content[..*at].ends_with(b"claimed");
+            let near_rows = (0..content.len()).filter(is_in_row).flat_map(|at| at.saturating_sub(12)..at + 24);
+            let near_rows = near_rows.filter(|at| *at < content.len());
+            for at in (0..content.len()).step_by(1021).chain(near_rows) {
+                flips += 1;
+                let path = folder.path().join(format!("{flips}.db"));
+                for (other, content) in &files {
+                    let mut content = content.clone();
+                    if other == end {
+                        content[at] ^= 1 << (at % 8);
+                    }
+                    std::fs::write(folder.path().join(format!("{flips}.db{other}")), content).unwrap();
+                }
+                match Engine::open(&path) {
+                    Err(_) => refusals += 1,
+                    Ok(engine) => {
+                        let again = claim(&client(&engine), "claimed", "thief").send().await;
+                        assert!(again.is_err(), "bit {} of byte {at} of {end:?}, closed: {is_closed}", at % 8);
+                    }
+                }
+            }
+        }
+        assert!(refusals > 20, "{refusals} of {flips}");
+    }
+}
+
+/// The file is damaged while it is open: the row is read again from the disk.
+#[tokio::test]
+async fn damaged_row_cannot_be_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("leasehold.db");
+    let engine = Engine::open(&path).unwrap();
+    let client = client_with_table(&engine).await;
+    claim(&client, "k", "me").send().await.unwrap();
+    let beside = rusqlite::Connection::open(&path).unwrap();
+    beside.execute("UPDATE locks SET item_json = replace(item_json, 'owner', 'ovner')", []).unwrap();
+    let error = client
+        .update_item()
+        .table_name(TABLE)
+        .key("key", text("k"))
+        .update_expression("SET thief = :thief")
+        .condition_expression("attribute_not_exists(#owner)")
+        .expression_attribute_names("#owner", "owner")
+        .expression_attribute_values(":thief", text("thief"))
+        .send()
+        .await
+        .unwrap_err();
+    assert_eq!(error.into_service_error().code(), Some("InternalServerError"));
+    put(&client, TABLE, "other").await;
+
+    drop((client, engine, beside));
+    let error = refused(opened_again(&path).await);
+    let expected = "it is damaged: the row \"S:k\" of the table locks has changed; restore a backup";
+    assert!(error.to_string().ends_with(expected), "{error}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The embedded engine, for other DynamoDB clients on this machine.
 //!
-//! No signature is checked: every client of the port owns the data. The port therefore belongs on the loopback
-//! interface. Web pages are kept out: a request with an `Origin` is refused, and a preflight gets no answer.
+//! A request must be signed, as for DynamoDB, and no signature is checked: every client of the port owns the data. The
+//! port therefore belongs on the loopback interface. Web pages are kept out: a request with an `Origin` is refused, a
+//! preflight gets no answer, and a page cannot send the headers of a signature without asking.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use http_body_util::{BodyExt, Limited};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use hyper::{Method, StatusCode};
 use leasehold_engine::Engine;
 use tokio::time::timeout;
@@ -41,6 +42,9 @@ async fn answer(State(state): State<Arc<(Engine, Guard)>>, request: Request) -> 
     if parts.method == Method::GET {
         return Response::new(Body::from("healthy: the embedded engine of Leasehold\n"));
     }
+    if let Err((kind, message)) = check_signature(&parts.headers) {
+        return refusal(StatusCode::BAD_REQUEST, kind, message);
+    }
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     let is_json = ["application/x-amz-json-1.0", "application/x-amz-json-1.1", "application/json"]
@@ -64,6 +68,26 @@ async fn answer(State(state): State<Arc<(Engine, Guard)>>, request: Request) -> 
         Ok(memory) => json(StatusCode::from_u16(status).unwrap_or_default(), with_memory(document, memory)),
         Err(problem) => refusal(StatusCode::BAD_REQUEST, "ThrottlingException", &problem.detail),
     }
+}
+
+/// Refuses a request without the headers of a signature, in DynamoDB's words.
+fn check_signature(headers: &HeaderMap) -> Result<(), (&'static str, &'static str)> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let (Some(authorization), Some(_)) = (text(AUTHORIZATION), text(HeaderName::from_static("x-amz-date"))) else {
+        let message = "Request must contain either a valid (registered) AWS access key ID or X.509 certificate.";
+        return Err(("MissingAuthenticationTokenException", message));
+    };
+    let parts = authorization.strip_prefix("AWS4-HMAC-SHA256 ").unwrap_or_default();
+    let has = |name: &str| {
+        let mut parts = parts.split(',').filter_map(|part| part.trim().split_once('='));
+        parts.any(|(found, value)| found == name && !value.is_empty())
+    };
+    if ["Credential", "SignedHeaders", "Signature"].into_iter().all(has) {
+        return Ok(());
+    }
+    let message = "Authorization header requires 'Credential', 'Signature' and 'SignedHeaders' parameters, by \
+                   AWS4-HMAC-SHA256.";
+    Err(("IncompleteSignatureException", message))
 }
 
 fn refusal(status: StatusCode, kind: &str, message: &str) -> Response {

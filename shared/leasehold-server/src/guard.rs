@@ -160,6 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn target_that_names_another_host_is_refused() {
+        for (target, allowed) in
+            [("http://localhost:8080/v1/locks", true), ("http://evil.test/v1/locks", false), ("/v1/locks", true)]
+        {
+            let request = Request::get(target).header("host", "localhost:8080").body(()).expect("valid");
+            assert_eq!(guard("127.0.0.1").check(&request.into_parts().0).is_ok(), allowed, "{target}");
+        }
+    }
+
+    #[test]
     fn origin_must_be_the_services_own() {
         for (origin, allowed) in [
             ("http://127.0.0.1:8080", true),

@@ -18,7 +18,7 @@ use leasehold_api::access::Caller;
 use leasehold_api::http::{HttpRequest, body_too_large, handle, problem_response};
 use leasehold_api::{Admitted, Route, Routed};
 use leasehold_dynamodb::fresh_uuid;
-use leasehold_wire::operation::{self, OPERATIONS, Operation};
+use leasehold_wire::operation::{self, Family, OPERATIONS, Operation};
 use leasehold_wire::{Problem, ProblemType};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
@@ -94,7 +94,8 @@ impl Checked {
     /// Returns the bearer of the token, or everyone where no token is needed.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
-        bearer(headers).and_then(|token| tokens.bearer_of(token)).ok_or_else(unauthorized)
+        let token = bearer(headers).ok_or_else(unauthorized)?;
+        tokens.bearer_of(token)?.ok_or_else(unauthorized)
     }
 }
 
@@ -197,13 +198,14 @@ where
     let method = parts.method.clone();
     let content_type = text(&parts.headers, CONTENT_TYPE.as_str()).map(str::to_owned);
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let is_bulky = admitted.operation().load == operation::Load::Bulky;
+    let Operation { load, family, .. } = *admitted.operation();
     let work = async move {
         let content_type = content_type.as_deref();
         let request = HttpRequest { method: &method, content_type, query: &query, body: &body };
-        handle(&service, &admitted, request).await
+        let handled = handle(&service, &admitted, request);
+        if family == Family::Hold { leasehold_engine::urgent(handled).await } else { handled.await }
     };
-    if is_bulky { aside::run(work.in_current_span()).await } else { work.await }
+    if load == operation::Load::Bulky { aside::run(work.in_current_span()).await } else { work.await }
 }
 
 async fn read_body(operation: &Operation, headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {

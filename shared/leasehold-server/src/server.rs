@@ -154,20 +154,19 @@ impl Server {
         let app = routes_of(locks, scoped)
             .merge(routes(transactions.clone()))
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
+        let mut background = vec![
+            tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
+            tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone())),
+        ];
         let app = match metrics::install() {
-            Some(handle) => app.merge(metrics::routes(handle)),
+            Some(handle) => {
+                background.push(tokio::spawn(metrics::fold_repeatedly(handle.clone())));
+                app.merge(metrics::routes(handle))
+            }
             None => app,
         };
-        let app = protect(
-            app,
-            console::routes(&name),
-            health.routes(),
-            Checked { guard, tokens: tokens.clone(), load: Load::default() },
-        );
-        let background = [
-            tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
-            tokio::spawn(reload_repeatedly(tokens, tls.clone())),
-        ];
+        let app =
+            protect(app, console::routes(&name), health.routes(), Checked { guard, tokens, load: Load::default() });
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);

@@ -1,19 +1,27 @@
 //! Bearer tokens: the caller's name, and its rights.
 //!
 //! The file holds SHA-256 hashes only. A token is 256 random bits, so its hash cannot be reversed by guessing.
+//!
+//! A running service obeys the file as it is: an emptied one revokes all tokens, and while the file is missing or
+//! wrong, nobody can be told from a bearer whose token was revoked, so every request is refused.
 
 use std::collections::HashMap;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
-use std::time::SystemTime;
 
 use leasehold_api::access::Caller;
 use leasehold_protocol::Principal;
+use leasehold_wire::{Problem, ProblemType};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Beginning of every token, for people and for scanners of leaked secrets.
 const PREFIX: &str = "leasehold_";
+/// Largest file that is read: a hundred thousand tokens.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// One token in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +70,10 @@ pub struct Tokens {
 
 #[derive(Debug)]
 struct Loaded {
-    modified: Option<SystemTime>,
-    bearers: HashMap<String, Caller>,
+    /// The contents that were read, or the reason why there are none.
+    text: Result<String, String>,
+    /// The bearers by the hashes of their tokens. Absent while the file is missing or wrong.
+    bearers: Option<HashMap<String, Caller>>,
 }
 
 /// A fresh token and its hash.
@@ -81,7 +91,13 @@ impl Tokens {
     /// # Errors
     /// The file is missing, unreadable, empty or wrong.
     pub fn open(path: &Path, is_bound: bool) -> Result<Self, TokenError> {
-        let current = RwLock::new(load(path, is_bound)?);
+        let text = read(path)?;
+        let bearers = bearers(path, &parse(path, &text)?, is_bound)?;
+        if bearers.is_empty() {
+            let message = "it has no token. Make one with `leasehold token`.".to_owned();
+            return Err(TokenError::Content { path: path.to_owned(), message });
+        }
+        let current = RwLock::new(Loaded { text: Ok(text), bearers: Some(bearers) });
         Ok(Self { path: path.to_owned(), is_bound, current })
     }
 
@@ -89,79 +105,118 @@ impl Tokens {
     pub fn one(sha256: &str) -> Self {
         let caller = Caller::unrestricted();
         let bearers = HashMap::from([(sha256.to_owned(), caller)]);
-        let current = RwLock::new(Loaded { modified: None, bearers });
+        let current = RwLock::new(Loaded { text: Ok(String::new()), bearers: Some(bearers) });
         Self { path: PathBuf::new(), is_bound: false, current }
     }
 
-    /// Adds a token to a file, which need not exist.
+    /// Adds a token to a file, which need not exist. Several processes may do so at once.
     ///
     /// # Errors
-    /// The file is wrong, or has a token of this name.
+    /// The file is wrong or no regular file, or has a token of this name.
     pub fn add(path: &Path, entry: TokenEntry) -> Result<(), TokenError> {
-        let file = |source| TokenError::File { path: path.to_owned(), source };
-        let mut entries = match std::fs::read_to_string(path) {
-            Ok(text) => parse(path, &text)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(source) => return Err(file(source)),
+        let failed = |source| TokenError::File { path: path.to_owned(), source };
+        let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // The file itself is replaced, so the lock is on its folder. The end of this function releases it.
+        let lock = File::open(folder).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        let old = match fs::symlink_metadata(path) {
+            Ok(found) if found.is_symlink() => {
+                return Err(wrong("it is a symbolic link; name the file that it leads to.".to_owned()));
+            }
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(failed(source)),
+        };
+        let mut entries = match &old {
+            Some(_) => parse(path, &read(path)?)?,
+            None => Vec::new(),
         };
         if entries.iter().any(|other| other.name == entry.name) {
-            let message = format!("it has a token named {:?} already; remove that entry first.", entry.name);
-            return Err(TokenError::Content { path: path.to_owned(), message });
+            return Err(wrong(format!("it has a token named {:?} already; remove that entry first.", entry.name)));
         }
         entries.push(entry);
         bearers(path, &entries, false)?;
         let text = serde_json::to_string_pretty(&entries).unwrap_or_default() + "\n";
         // A running service must never read half a file.
-        let new = path.with_extension("new");
-        std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)).map_err(file)
+        let new = folder.join(format!(".{}.new", leasehold_dynamodb::fresh_uuid()));
+        let replaced = write_new(&new, &text, old.as_ref()).and_then(|()| fs::rename(&new, path));
+        replaced.map_err(|source| {
+            // The file beside is of no use to anyone.
+            let _ = fs::remove_file(&new);
+            failed(source)
+        })
     }
 
-    /// Reads the file again after a change. A wrong file leaves the tokens as they are.
+    /// Reads the file again, and obeys it where its contents have changed.
     pub fn reload(&self) {
-        let modified = modified(&self.path);
-        if modified == self.current.read().unwrap_or_else(PoisonError::into_inner).modified {
+        let text = read(&self.path).map_err(|error| error.to_string());
+        if text == self.current.read().unwrap_or_else(PoisonError::into_inner).text {
             return;
         }
-        match load(&self.path, self.is_bound) {
-            Ok(loaded) => {
-                tracing::info!(path = %self.path.display(), tokens = loaded.bearers.len(), "tokens read again");
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = loaded;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the tokens stay what they were");
-                self.current.write().unwrap_or_else(PoisonError::into_inner).modified = modified;
-            }
+        let found = text.clone().and_then(|text| {
+            let entries = parse(&self.path, &text).map_err(|error| error.to_string())?;
+            bearers(&self.path, &entries, self.is_bound).map_err(|error| error.to_string())
+        });
+        match &found {
+            Ok(bearers) => tracing::warn!(path = %self.path.display(), tokens = bearers.len(), "tokens read again"),
+            Err(error) => tracing::error!(error, "every request is refused until the token file is right"),
         }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Loaded { text, bearers: found.ok() };
     }
 
-    pub(crate) fn bearer_of(&self, token: &str) -> Option<Caller> {
+    /// Returns the bearer of a token, if the file names it.
+    ///
+    /// # Errors
+    /// `unavailable`: the file is missing or wrong.
+    pub(crate) fn bearer_of(&self, token: &str) -> Result<Option<Caller>, Problem> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let unknown = || {
+            let detail =
+                "The list of the tokens is missing or wrong. Whoever runs the service finds the reason in its log.";
+            Problem::new(ProblemType::Unavailable, detail)
+        };
         // The look-up uses the hash: its time tells nothing about the token.
-        current.bearers.get(&hash(token)).cloned()
+        Ok(current.bearers.as_ref().ok_or_else(unknown)?.get(&hash(token)).cloned())
     }
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+/// Reads a regular file. A named pipe would wait for a writer for ever.
+fn read(path: &Path) -> Result<String, TokenError> {
+    let read = || {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        let mut text = String::new();
+        File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(|source| TokenError::File { path: path.to_owned(), source })
 }
 
-fn load(path: &Path, is_bound: bool) -> Result<Loaded, TokenError> {
-    let modified = modified(path);
-    let text = std::fs::read_to_string(path).map_err(|source| TokenError::File { path: path.to_owned(), source })?;
-    let bearers = bearers(path, &parse(path, &text)?, is_bound)?;
-    Ok(Loaded { modified, bearers })
+/// Writes a new file for its owner alone. It gets the owner of the old one: a service may run as another user.
+fn write_new(path: &Path, text: &str, old: Option<&fs::Metadata>) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    if let Some(old) = old
+        && old.uid() != file.metadata()?.uid()
+    {
+        fchown(&file, Some(old.uid()), Some(old.gid()))?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<TokenEntry>, TokenError> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
     serde_json::from_str(text)
         .map_err(|error| TokenError::Content { path: path.to_owned(), message: format!("{error}.") })
 }
 
 fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Caller>, TokenError> {
     let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
-    if entries.is_empty() {
-        return Err(wrong("it has no token. Make one with `leasehold token`.".to_owned()));
-    }
     let mut bearers = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.sha256.len() != 64 || !entry.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
@@ -204,36 +259,90 @@ mod tests {
         let tokens = Tokens::open(&path, false).expect("valid");
         let principal = Principal::new("token:ci").expect("short");
         let caller = Caller::named(principal, Some(vec!["a/".into()]), false).with_transactions(false);
-        assert_eq!(tokens.bearer_of(&token), Some(caller), "a bearer of some keys has no transactions");
-        assert!(tokens.bearer_of(&sha256).is_none());
-        assert!(tokens.bearer_of("").is_none());
+        assert_eq!(bearer(&tokens, &token), Some(caller), "a bearer of some keys has no transactions");
+        assert!(bearer(&tokens, &sha256).is_none());
+        assert!(bearer(&tokens, "").is_none());
         assert_ne!(new_token().0, token);
 
         let refused = Tokens::add(&path, entry("ci", &hash("x"))).expect_err("twice");
         assert!(refused.to_string().contains("already"), "{refused}");
     }
 
+    fn bearer(tokens: &Tokens, token: &str) -> Option<Caller> {
+        tokens.bearer_of(token).expect("the file is right")
+    }
+
     #[test]
-    fn changed_file_is_read_and_a_wrong_one_ignored() {
+    fn running_service_obeys_the_file_as_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
         Tokens::add(&path, entry("one", &hash("1"))).expect("written");
         let tokens = Tokens::open(&path, false).expect("valid");
-        let touch = |text: &str, seconds| {
-            std::fs::write(&path, text).expect("written");
-            let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-            std::fs::File::options()
-                .write(true)
-                .open(&path)
-                .and_then(|file| file.set_modified(later))
-                .expect("touched");
+        let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time");
+        let knows = |text: Option<&str>| {
+            match text {
+                Some(text) => {
+                    fs::write(&path, text).expect("written");
+                    // The contents count, not the time.
+                    let file = File::options().write(true).open(&path).expect("it is there");
+                    file.set_modified(modified).expect("touched");
+                }
+                None => fs::remove_file(&path).expect("removed"),
+            }
+            tokens.reload();
+            ["1", "2"]
+                .map(|token| tokens.bearer_of(token).map(|bearer| bearer.is_some()).map_err(|problem| problem.status))
         };
-        touch("[", 1_000_000);
-        tokens.reload();
-        assert!(tokens.bearer_of("1").is_some());
-        touch(&serde_json::to_string(&[entry("two", &hash("2"))]).expect("JSON"), 2_000_000);
-        tokens.reload();
-        assert!(tokens.bearer_of("1").is_none() && tokens.bearer_of("2").is_some());
+        let two = serde_json::to_string(&[entry("two", &hash("2"))]).expect("JSON");
+        assert_eq!(knows(Some(&two)), [Ok(false), Ok(true)]);
+        for emptied in ["", "\n", "[]"] {
+            assert_eq!(knows(Some(emptied)), [Ok(false); 2], "{emptied:?} revokes");
+            assert_eq!(knows(Some(&two)), [Ok(false), Ok(true)]);
+        }
+        for wrong in [Some("["), Some(&two[..two.len() - 2]), None] {
+            assert_eq!(knows(wrong), [Err(503); 2], "{wrong:?}");
+        }
+        assert_eq!(knows(Some(&two)), [Ok(false), Ok(true)]);
+    }
+
+    #[test]
+    fn tokens_are_all_kept_when_many_are_added_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        std::thread::scope(|scope| {
+            for name in 0..12 {
+                let path = &path;
+                scope.spawn(move || {
+                    Tokens::add(path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added");
+                });
+            }
+        });
+        let tokens = Tokens::open(&path, false).expect("valid");
+        assert!((0..12).all(|name: u32| bearer(&tokens, &name.to_string()).is_some()));
+        let names = fs::read_dir(folder.path()).expect("readable").count();
+        assert_eq!(names, 1, "nothing is left beside the file");
+    }
+
+    #[test]
+    fn file_of_tokens_is_private_and_a_regular_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        fs::write(&path, "[]").expect("written");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
+        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
+        assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
+
+        let link = folder.path().join("link.json");
+        std::os::unix::fs::symlink(&path, &link).expect("linked");
+        let refused = Tokens::add(&link, entry("two", &hash("2"))).expect_err("a link");
+        assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+        assert!(made.expect("coreutils").success());
+        for name in [folder.path().join("pipe"), folder.path().to_owned()] {
+            let refused = Tokens::add(&name, entry("two", &hash("2"))).expect_err("no file");
+            assert!(refused.to_string().contains("not a regular file"), "{refused}");
+            assert!(Tokens::open(&name, false).is_err());
+        }
     }
 
     #[test]
@@ -242,7 +351,8 @@ mod tests {
         let path = folder.path().join("tokens.json");
         let valid = hash("1");
         for (text, part) in [
-            ("", "EOF"),
+            ("", "it has no token"),
+            ("[", "EOF"),
             ("[]", "it has no token"),
             (r#"[{"name":"a"}]"#, "missing field `sha256`"),
             (r#"[{"name":"a","sha256":"secret"}]"#, "[0].sha256"),

@@ -1,0 +1,233 @@
+//! The queue of a file: many requests are carried out, then one sync makes the writes of all of them durable.
+//!
+//! A sync takes longer than a request, so one for each request would bound what all callers together get. The requests
+//! that arrive during a sync share the next one. No answer leaves before the sync of everything that it tells. Urgent
+//! requests have a lane of their own: they wait for the request that runs, and for no other.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::operations::{self, Answer};
+
+/// Longest time for which requests are carried out before a sync answers them. A sync takes 0.1 to 10 ms.
+const BATCH: Duration = Duration::from_millis(5);
+
+/// One request, and the way of its answer.
+pub(crate) struct Job {
+    target: String,
+    body: Bytes,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// The right to carry requests out. One thread at a time has it.
+pub(crate) struct Turn {
+    _given: Arc<()>,
+}
+
+tokio::task_local! {
+    /// Present in the work of an urgent request.
+    static URGENT: ();
+}
+
+/// Lets the requests of this work go ahead of others that wait for the file.
+pub async fn urgent<T>(work: impl Future<Output = T>) -> T {
+    URGENT.scope((), work).await
+}
+
+/// The requests that wait.
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    urgent: VecDeque<Job>,
+    ordinary: VecDeque<Job>,
+    /// The turn of the thread that works. A thread that ends in any way gives its turn back.
+    turn: Weak<()>,
+}
+
+impl Queue {
+    /// Adds a request. Where no thread works, its caller gets the turn, and must let a thread [`work`](Self::work).
+    pub(crate) fn push(&self, target: String, body: Bytes) -> (oneshot::Receiver<Answer>, Option<Turn>) {
+        let (reply, answer) = oneshot::channel();
+        let mut state = self.state();
+        let lane = if URGENT.try_with(|()| ()).is_ok() { &mut state.urgent } else { &mut state.ordinary };
+        lane.push_back(Job { target, body, reply });
+        let turn = (state.turn.strong_count() == 0).then(|| {
+            let given = Arc::new(());
+            state.turn = Arc::downgrade(&given);
+            Turn { _given: given }
+        });
+        (answer, turn)
+    }
+
+    /// Carries requests out until none waits. `run` carries one out; `sync` makes all before it durable.
+    pub(crate) fn work(
+        &self,
+        turn: Turn,
+        run: impl Fn(&str, &[u8]) -> Answer,
+        sync: impl Fn(bool) -> Result<(), String>,
+    ) {
+        let mut turn = Some(turn);
+        while let Some(first) = self.next(&mut turn) {
+            let begun = Instant::now();
+            let (mut has_written, mut answers) = (false, Vec::new());
+            let mut next = Some(first);
+            while let Some(Job { target, body, reply }) = next {
+                // If the caller gives up before its request has begun, the request is not carried out.
+                if !reply.is_closed() {
+                    let answer = run(&target, &body);
+                    has_written |= operations::may_have_written(&target, answer.status);
+                    answers.push((reply, answer));
+                }
+                next = if begun.elapsed() < BATCH { self.state().pop() } else { None };
+            }
+            let synced = sync(has_written);
+            for (reply, answer) in answers {
+                let answer = match &synced {
+                    Ok(()) => answer,
+                    Err(message) => operations::internal_error(message),
+                };
+                // A caller that gave up meanwhile needs no answer.
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    /// The next request. Without one, the turn is given back under the same lock: no request is left alone.
+    fn next(&self, turn: &mut Option<Turn>) -> Option<Job> {
+        let mut state = self.state();
+        let next = state.pop();
+        if next.is_none() {
+            *turn = None;
+        }
+        next
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn pop(&mut self) -> Option<Job> {
+        self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    const WRITE: &str = "DynamoDB_20120810.UpdateItem";
+    const READ: &str = "DynamoDB_20120810.GetItem";
+
+    fn push(queue: &Queue, target: &str, body: &'static str) -> (oneshot::Receiver<Answer>, Option<Turn>) {
+        queue.push(target.to_owned(), Bytes::from_static(body.as_bytes()))
+    }
+
+    /// Answers with the request's body and this status.
+    fn echo(status: u16) -> impl Fn(&str, &[u8]) -> Answer {
+        move |_, body| Answer { status, body: body.to_vec() }
+    }
+
+    #[test]
+    fn answers_leave_after_one_sync_of_all_writes() {
+        let queue = Queue::default();
+        let (first, turn) = push(&queue, WRITE, "1");
+        let (second, none) = push(&queue, WRITE, "2");
+        let (read, _) = push(&queue, READ, "3");
+        assert!(none.is_none(), "one thread works");
+        let answers = RefCell::new([first, second, read]);
+        let syncs = RefCell::new(Vec::new());
+        queue.work(turn.unwrap(), echo(200), |has_written| {
+            for answer in &mut *answers.borrow_mut() {
+                assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)), "an answer before the sync");
+            }
+            syncs.borrow_mut().push(has_written);
+            Ok(())
+        });
+        assert_eq!(syncs.into_inner(), [true]);
+        assert_eq!(
+            answers.into_inner().map(|mut answer| String::from_utf8(answer.try_recv().unwrap().body).unwrap()),
+            ["1", "2", "3"]
+        );
+    }
+
+    #[test]
+    fn sync_is_left_out_when_nothing_was_written() {
+        for (target, status, expected) in [
+            (WRITE, 200, true),
+            (WRITE, 400, false),
+            (WRITE, 500, true),
+            (READ, 200, false),
+            ("DynamoDB_20120810.BatchWriteItem", 400, true),
+            ("DynamoDB_20120810.TagResource", 200, true),
+        ] {
+            let queue = Queue::default();
+            let (_answer, turn) = push(&queue, target, "");
+            queue.work(turn.unwrap(), echo(status), |has_written| {
+                assert_eq!(has_written, expected, "{target} {status}");
+                Ok(())
+            });
+        }
+    }
+
+    #[test]
+    fn every_caller_hears_of_a_failed_sync() {
+        let queue = Queue::default();
+        let (mut write, turn) = push(&queue, WRITE, "");
+        let (mut read, _) = push(&queue, READ, "");
+        queue.work(turn.unwrap(), echo(200), |_| Err("the disk is gone".to_owned()));
+        assert_eq!((write.try_recv().unwrap().status, read.try_recv().unwrap().status), (500, 500));
+    }
+
+    #[tokio::test]
+    async fn urgent_request_goes_ahead_of_others() {
+        let queue = Queue::default();
+        let (_slow, turn) = push(&queue, WRITE, "slow");
+        let (_ordinary, _) = push(&queue, WRITE, "ordinary");
+        let order = RefCell::new(Vec::new());
+        let urgent = RefCell::new(None);
+        let run = |_: &str, body: &[u8]| {
+            if body == b"slow" {
+                // This request comes last, while the first one runs.
+                let arriving = URGENT.sync_scope((), || push(&queue, WRITE, "urgent"));
+                urgent.replace(Some(arriving.0));
+            }
+            order.borrow_mut().push(String::from_utf8(body.to_vec()).unwrap());
+            Answer { status: 200, body: Vec::new() }
+        };
+        queue.work(turn.unwrap(), run, |_| Ok(()));
+        assert_eq!(order.into_inner(), ["slow", "urgent", "ordinary"]);
+    }
+
+    #[test]
+    fn turn_is_given_again_when_its_thread_fails() {
+        let queue = Queue::default();
+        let (_lost, turn) = push(&queue, WRITE, "");
+        let failing = AssertUnwindSafe(|| queue.work(turn.unwrap(), |_, _| panic!("a defect"), |_| Ok(())));
+        assert!(catch_unwind(failing).is_err());
+        let (mut answer, turn) = push(&queue, WRITE, "");
+        queue.work(turn.expect("nobody works"), echo(200), |_| Ok(()));
+        assert_eq!(answer.try_recv().unwrap().status, 200);
+    }
+
+    #[test]
+    fn request_is_left_out_when_its_caller_gave_up() {
+        let queue = Queue::default();
+        let (gone, turn) = push(&queue, WRITE, "");
+        drop(gone);
+        queue.work(turn.unwrap(), |_, _| panic!("nobody asks"), |_| Ok(()));
+    }
+}
