@@ -109,7 +109,7 @@ async fn job_is_gone_before_its_successor_when_its_guardian_is_killed() {
 
 /// Each process starts the next one in a session of its own, and ends: faster than a list of processes is read.
 #[tokio::test]
-async fn forking_processes_are_gone_before_the_release_when_a_guardian_is_killed() {
+async fn no_fork_outlives_the_release_when_a_guardian_is_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
     std::fs::write(folder.path().join("fork"), "echo $1 > last\n[ $1 -gt 0 ] && setsid sh fork $(($1 - 1)) &")

@@ -68,8 +68,8 @@ impl Bench {
     }
 }
 
-/// The watches of a key share a reader. A read of it that began before a watch, and ends after the watch's own read, shows
-/// an older row.
+/// The watches of a key share a reader. A read of it that began before a watch, and ends after the watch's own read,
+/// shows an older row.
 #[tokio::test(start_paused = true)]
 async fn watch_ignores_a_read_that_began_before_it() {
     let bench = Bench::new().await;
