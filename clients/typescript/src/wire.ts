@@ -8,7 +8,7 @@ export interface components {
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -36,7 +36,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
@@ -71,7 +71,8 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat of this holder before they may take its permits.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat of this holder before they may
+             *     take its permits.
              * @default 60000
              */
             leaseDurationMs?: number | null;
@@ -128,7 +129,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it first sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it first sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -170,7 +171,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease: the time in which observers must see no heartbeat before they may take over.
+             * @description The lease, in milliseconds: the time in which observers must see no heartbeat before they may take over.
              * @default 20000
              */
             leaseDurationMs?: number | null;
@@ -222,7 +223,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /** @description The secret that proves possession. */
@@ -509,7 +510,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time in which others must see no refresh of the ticket before they may pass it.
+             * @description The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
              * @default 120000
              */
             leaseDurationMs?: number | null;
@@ -652,7 +653,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease. If absent, the old one stays.
+             * @description A new lease, in milliseconds. If absent, the old one stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -685,7 +686,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -717,7 +718,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description A new lease. If absent, the row's stays.
+             * @description A new lease, in milliseconds. If absent, the row's stays.
              */
             leaseDurationMs?: number | null;
             /** @description The lease id, which proves possession. */
@@ -750,7 +751,7 @@ export interface components {
             fencingToken: number;
             /**
              * Format: int64
-             * @description The lease. The holder counts it from before it sent the request.
+             * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
             /**
@@ -776,7 +777,7 @@ export interface components {
             holderId: string;
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the holder is dead.
+             * @description The time for which the version must be seen unchanged before the holder is dead, in milliseconds.
              */
             leaseDurationMs: number;
             /** @description The owner, for people to read. */
@@ -890,7 +891,7 @@ export interface components {
             lastOccurrence?: string | null;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
              */
             leaseDurationMs: number;
             /** @description The occurrence that the holder runs. */
@@ -1065,7 +1066,7 @@ export interface components {
             key: string;
             /**
              * Format: int64
-             * @description The time for which the record version number must be seen unchanged before the lock is stale.
+             * @description The time for which the record version number must be seen unchanged before the lock is stale, in milliseconds.
              */
             leaseDurationMs?: number | null;
             /** @description The present or last owner, for people to read. */
@@ -1181,7 +1182,7 @@ export interface components {
         Ticket: {
             /**
              * Format: int64
-             * @description The time for which the version must be seen unchanged before the ticket is dead.
+             * @description The time for which the version must be seen unchanged before the ticket is dead, in milliseconds.
              */
             leaseDurationMs: number;
             /**
