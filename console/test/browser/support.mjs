@@ -50,7 +50,12 @@ export async function serve(...args) {
   const dynamodb = found(service.banner, "dynamodb");
   /** Makes a table of items, where the service was started with `--expose-dynamodb`. */
   const createTable = async (name) => {
-    const headers = { "content-type": "application/x-amz-json-1.0", "x-amz-target": "DynamoDB_20120810.CreateTable" };
+    const headers = {
+      "content-type": "application/x-amz-json-1.0",
+      "x-amz-target": "DynamoDB_20120810.CreateTable",
+      "x-amz-date": "20260101T000000Z",
+      authorization: "AWS4-HMAC-SHA256 Credential=any, SignedHeaders=host, Signature=0",
+    };
     const body = JSON.stringify({
       TableName: name,
       BillingMode: "PAY_PER_REQUEST",
