@@ -144,7 +144,7 @@ test("authorizer of every route follows the property", () => {
     [LeaseholdAuthorizer.NONE, "NONE"],
   ]) {
     const routes = made(synthesise({ authorizer }), "AWS::ApiGatewayV2::Route");
-    assert.strictEqual(routes.length, 17);
+    assert.strictEqual(routes.length, 18);
     for (const route of routes) assert.strictEqual(route.Properties.AuthorizationType, type);
   }
   const jwt = { authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: "https://issuer", jwtAudience: ["a"] };

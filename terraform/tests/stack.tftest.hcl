@@ -50,8 +50,8 @@ run "defaults" {
   command = plan
 
   assert {
-    condition     = length(aws_apigatewayv2_route.route) == 17
-    error_message = "By default there are 17 routes, of them none of watches and transactions."
+    condition     = length(aws_apigatewayv2_route.route) == 18
+    error_message = "By default there are 18 routes, of them none of watches and transactions."
   }
   assert {
     condition     = alltrue([for route in aws_apigatewayv2_route.route : route.authorization_type == "AWS_IAM"])
