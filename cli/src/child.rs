@@ -21,7 +21,7 @@ use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::sentence;
 use crate::grant::{Grant, Subject};
-use crate::processes::{LOOK, adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants, wake};
+use crate::processes::{LOOK, adopt_orphans, exit_code, reap, signal_descendants, wait_for_descendants};
 use crate::signals::{Received, Signals, die_of_interrupt};
 
 /// The divisor of the lease that gives the rest at which people are warned.
@@ -253,8 +253,6 @@ impl Runner<'_> {
                 _ = child.ended.recv() => {}
                 () = sleep_until(Instant::now() + self.lease / REPORTS) => {
                     child.guardian.believe(self.believed(grant));
-                    // A guardian that somebody stopped guards nothing.
-                    wake(child.guardian.id);
                 }
                 Some(how) = &mut lost => {
                     Failure::lost(&how).and("; stopping the command").report(self.common.output.json);

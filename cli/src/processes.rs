@@ -58,13 +58,6 @@ pub(crate) fn descendants(root: Pid) -> Vec<Pid> {
     found.into_iter().skip(1).filter(runs).map(Pid::from_raw).collect()
 }
 
-/// Continues a process that is stopped. One that runs gets no signal.
-pub(crate) fn wake(process: Pid) {
-    if all_processes().iter().any(|found| found.id == process.as_raw() && found.is_stopped) {
-        let _ = kill(process, Signal::SIGCONT);
-    }
-}
-
 /// Sends a signal to all descendants of `root`. A stopped process is continued, so that it can handle the signal.
 pub(crate) fn signal_descendants(root: Pid, signal: Signal) {
     for process in descendants(root) {
@@ -104,7 +97,6 @@ struct Process {
     id: i32,
     parent: i32,
     is_dead: bool,
-    is_stopped: bool,
 }
 
 fn all_processes() -> Vec<Process> {
@@ -125,7 +117,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
     let id = stat.split(' ').next()?.parse().ok()?;
     let mut rest = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = rest.next()?;
-    Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state), is_stopped: state == "T" })
+    Some(Process { id, parent: rest.next()?.parse().ok()?, is_dead: is_dead(state) })
 }
 
 /// Parses `pid ppid state`.
@@ -133,8 +125,7 @@ fn parse_ps(line: &str) -> Option<Process> {
     let mut words = line.split_whitespace();
     let id = words.next()?.parse().ok()?;
     let parent = words.next()?.parse().ok()?;
-    let state = words.next()?;
-    Some(Process { id, parent, is_dead: is_dead(state), is_stopped: state.starts_with('T') })
+    Some(Process { id, parent, is_dead: is_dead(words.next()?) })
 }
 
 /// Whether the process is a zombie.
@@ -148,11 +139,10 @@ mod tests {
 
     #[test]
     fn name_may_have_anything_in_it() {
-        let process = |id, parent, is_dead| Some(Process { id, parent, is_dead, is_stopped: false });
+        let process = |id, parent, is_dead| Some(Process { id, parent, is_dead });
         assert_eq!(parse_stat("12 (sleep) S 7 12 7 0 -1"), process(12, 7, false));
         assert_eq!(parse_stat("12 (a) Z 9 (b)) R 7 12 7"), process(12, 7, false));
         assert_eq!(parse_stat("12 (sh) Z 7 12 7"), process(12, 7, true));
-        assert!(parse_stat("12 (sh) T 7 12 7").expect("a process").is_stopped);
         assert_eq!(parse_stat(""), None);
         assert_eq!(parse_ps("  12     7 Ss+"), process(12, 7, false));
         assert_eq!(parse_ps("  12     7 Z"), process(12, 7, true));

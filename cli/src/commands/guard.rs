@@ -97,8 +97,11 @@ impl Guardian {
         Ok(Self { id: Pid::from_raw(id), orders })
     }
 
-    /// Says how long the grant is still believed in.
+    /// Says how long the grant is still believed in. Continues a guardian that somebody stopped; one that runs ignores
+    /// the signal.
     pub(crate) fn believe(&self, remaining: Duration) {
+        // The guardian may have ended a moment ago.
+        let _ = kill(self.id, Signal::SIGCONT);
         self.order(&format!("until {}\n", millis(since_boot() + remaining)));
     }
 
