@@ -57,9 +57,9 @@ impl Transactions {
 
     /// Answers a call whose id is that of a committed transaction. Fails unless that transaction had the same requests.
     pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
-        let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
-        refuse_other(&found.record, record.digest.as_deref())?;
-        if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
+        let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
+        refuse_other(&found, record.digest.as_deref())?;
+        answer_again(prepared)
     }
 
     /// Makes all writes in one call, with a record of the outcome.
@@ -115,11 +115,11 @@ impl Transactions {
             return Ok(Short::Closed);
         }
         if is_named && !self.put_finished(&committed(record, prepared)).await? {
-            let found = self.tables.load(&record.id).await?.ok_or(Error::NotFound)?;
-            match found.record.state {
+            let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
+            match found.state {
                 // A repeat of a completed read reads anew.
-                State::Committed => refuse_other(&found.record, record.digest.as_deref())?,
-                State::RolledBack => return Err(rolled_back(&found.record)),
+                State::Committed => refuse_other(&found, record.digest.as_deref())?,
+                State::RolledBack => return Err(rolled_back(&found)),
                 State::Pending => return Ok(Short::Closed),
             }
         }
@@ -141,7 +141,7 @@ impl Transactions {
         let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
         refuse_other(&found, record.digest.as_deref())?;
         match found.state {
-            State::Committed => self.answer_repeat(record, prepared).await.map(Short::Done),
+            State::Committed => answer_again(prepared).map(Short::Done),
             State::RolledBack => Err(rolled_back(&found)),
             State::Pending => Ok(Short::Closed),
         }
@@ -152,6 +152,11 @@ impl Transactions {
 fn fits(prepared: &[Prepared]) -> bool {
     let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
     asks_for_nothing(prepared) && prepared.len() < MAX_WRITES && bytes <= MAX_BYTES
+}
+
+/// Answers a repeat of a committed call. The answers were removed with the locks.
+fn answer_again(prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
+    if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
 }
 
 fn asks_for_nothing(prepared: &[Prepared]) -> bool {
