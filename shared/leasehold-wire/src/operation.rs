@@ -318,6 +318,8 @@ const READ: &[&str] = &["GetItem on locks"];
 
 /// The refusal of an operation on a lock.
 const ONLY_LOCKS: Refusal = refusal(&[WrongKind], "the key belongs to a semaphore.");
+/// The refusal of an operator's change of a lock.
+const OUTDATED: Refusal = refusal(&[VersionMismatch], "the lock changed since the operator looked.");
 /// The refusal of an operation on a semaphore.
 const ONLY_SEMAPHORES: Refusal = refusal(&[WrongKind], "the key belongs to a lock.");
 /// The refusals of a member of a semaphore.
@@ -496,7 +498,7 @@ operations! {
         dynamodb: WRITE,
         success: "The lock has no holder.",
         refusals: &[&[
-            refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+            OUTDATED,
             ONLY_LOCKS,
         ]],
     }
@@ -516,7 +518,7 @@ operations! {
         dynamodb: WRITE,
         success: "The lock records the occurrence as the last one that is done.",
         refusals: &[&[
-            refusal(&[VersionMismatch], "the lock changed since the operator looked."),
+            OUTDATED,
             ONLY_LOCKS,
             refusal(&[Held], "the lock has a holder, whose run may still complete an occurrence: break it first."),
         ]],

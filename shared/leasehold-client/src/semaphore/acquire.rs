@@ -9,6 +9,7 @@ use leasehold_wire::semaphore::{
 use leasehold_wire::{GetRequest, Lock, Secret, Staleness};
 
 use super::plan::{Plan, Waiter};
+use super::seen::known_epoch;
 use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
 use crate::attempt::Attempt;
 use crate::budget::Budget;
@@ -266,7 +267,7 @@ impl<'a> Pursuit<'a> {
             return Next::Enqueue(names);
         };
         if place.is_newer_than_view {
-            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
+            return Next::Look(place.first_look().min(left));
         }
         match self.plan(state, left) {
             Plan::Ask(names) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
@@ -279,7 +280,7 @@ impl<'a> Pursuit<'a> {
     /// The next step without a view of one's own.
     fn first(&self, left: Duration) -> Next {
         if let Some(place) = &self.ticket {
-            return Next::Look(FIRST_LOOK.min(place.refresh_in()).min(left));
+            return Next::Look(place.first_look().min(left));
         }
         let names = self.known_dead();
         let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
@@ -390,8 +391,7 @@ impl<'a> Pursuit<'a> {
 
     /// Records the view of a refusal, which also tells the epoch for the next request.
     fn refused_by(&mut self, row: Box<Lock>) {
-        let epoch = row.semaphore.as_ref().map(|state| state.epoch.clone());
-        self.epoch = epoch.filter(|epoch| !epoch.is_empty()).or(self.epoch.take());
+        self.epoch = row.semaphore.as_ref().and_then(|state| known_epoch(&state.epoch)).or(self.epoch.take());
         self.saw(row);
     }
 
@@ -483,6 +483,11 @@ impl<'a> Pursuit<'a> {
 impl Place {
     fn refresh_in(&self) -> Duration {
         self.refresh_at.saturating_duration_since(Instant::now())
+    }
+
+    /// The longest look before a view shows the ticket.
+    fn first_look(&self) -> Duration {
+        FIRST_LOOK.min(self.refresh_in())
     }
 }
 

@@ -132,7 +132,7 @@ impl Semaphores {
 }
 
 /// An older service shows no epoch.
-fn known_epoch(epoch: &str) -> Option<String> {
+pub(super) fn known_epoch(epoch: &str) -> Option<String> {
     Some(epoch.to_owned()).filter(|epoch| !epoch.is_empty())
 }
 

@@ -1,13 +1,15 @@
 //! The expressions and the pure life cycle are the same rules. Several callers, some of them other clients of the same
 //! table, make random sequences of operations. Both give the same answers and leave the same rows.
 
+use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::{
-    Acquire, Attributes, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once,
-    OwnerName, Principal, Record, Release, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, lifecycle,
+    Acquire, Attributes, Break, CorruptRecord, Data, DataChange, Disposal, Error, Heartbeat, LeaseDuration, ListQuery,
+    Occurrence, Once, OwnerName, Principal, Record, Release, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want,
+    lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -179,6 +181,26 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Checks an operation that refuses unreadable rows: its answer and its row are those of the pure step, and a refused
+/// one leaves the row as it was.
+fn assert_follows<A: PartialEq + Debug>(
+    actual: Result<A, Error>,
+    after: Option<Row>,
+    before: Option<Row>,
+    expected: Result<lifecycle::Step<A>, CorruptRecord>,
+) {
+    match expected {
+        Ok(expected) => {
+            assert_eq!(actual.expect("answered"), expected.answer);
+            assert_eq!(after, expected.row);
+        }
+        Err(corrupt) => {
+            assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
+            assert_eq!(after, before);
+        }
+    }
+}
+
 /// The number of writes by other clients.
 #[derive(Default)]
 struct ForeignWrites(u32);
@@ -245,16 +267,8 @@ impl Bench<ForeignWrites> {
                 };
                 let actual = self.table.acquire(&request).await;
                 let after = self.row().await;
-                match lifecycle::acquire(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy) {
-                    Ok(expected) => {
-                        assert_eq!(actual.expect("answered"), expected.answer);
-                        assert_eq!(after, expected.row);
-                    }
-                    Err(corrupt) => {
-                        assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
-                        assert_eq!(after, before);
-                    }
-                }
+                let expected = lifecycle::acquire(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                assert_follows(actual, after, before, expected);
             }
             Step::Heartbeat {
                 caller,
@@ -332,16 +346,9 @@ impl Bench<ForeignWrites> {
                 let request = SetOccurrence { key: key(), last: occurrence(*last), seen: rvn(seen) };
                 let actual = self.table.set_occurrence(&request).await;
                 let after = self.row().await;
-                match lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy) {
-                    Ok(expected) => {
-                        assert_eq!(actual.expect("answered"), expected.answer);
-                        assert_eq!(after, expected.row);
-                    }
-                    Err(corrupt) => {
-                        assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
-                        assert_eq!(after, before);
-                    }
-                }
+                let expected =
+                    lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                assert_follows(actual, after, before, expected);
             }
             Step::Wait { ms } => {
                 self.now_ms.fetch_add(*ms, Ordering::Relaxed);

@@ -38,7 +38,8 @@ fn permits(number: u64) -> Permits {
     Permits::new("permits", number).expect("valid")
 }
 
-fn acquire(who: &str, number: u64, capacity: u64) -> Acquire {
+/// Asks for `number` permits of `capacity`, under a lease of 20 s.
+pub(crate) fn acquire(who: &str, number: u64, capacity: u64) -> Acquire {
     Acquire {
         key: key(),
         owner_name: entry_name(who.to_owned()).expect("short"),

@@ -1,12 +1,13 @@
 //! A waiter's mark on a held lock: each answer, who takes the mark off, and who learns of it.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use leasehold_protocol::semaphore::{self, AllDead, Permits, entry_name};
 use leasehold_protocol::{
     Acquire, AcquireAll, AcquireAllAnswer, AcquireAnswer, Break, BreakAnswer, Disposal, ErrorKind, HeartbeatAnswer,
-    Item, LeaseDuration, OwnerName, Release, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Staleness, Want, WantAnswer,
+    Item, OwnerName, Release, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Staleness, Want, WantAnswer,
 };
-use leasehold_tests::{Fault, World, acquire, heartbeat, key, lease_id, release};
+use leasehold_tests::{Fault, World, acquire, heartbeat, key, release};
+
+use crate::semaphore;
 
 const LEASE_MS: u64 = 20_000;
 const MARK: &str = "leaseholdWanted";
@@ -267,22 +268,6 @@ async fn mark_is_no_attribute_of_a_caller() {
 
 /// Takes the only permit of a semaphore under the key.
 async fn take_permit(world: &World) {
-    let one = Permits::new("permits", 1).expect("valid");
-    let request = semaphore::Acquire {
-        key: key(),
-        owner_name: entry_name("reader".to_owned()).expect("short"),
-        lease_id: lease_id("reader"),
-        sequence: None,
-        lease_duration: LeaseDuration::from_millis(LEASE_MS).expect("valid"),
-        permits: one,
-        capacity: one,
-        dead: AllDead::default(),
-        checked_by_clock: false,
-        by_clock: false,
-        epoch: None,
-        number: None,
-        data: None,
-        principal: None,
-    };
+    let request = semaphore::acquire("reader", 1, 1);
     world.table.acquire_permits(&request).await.expect("answered").answer.expect("granted");
 }
