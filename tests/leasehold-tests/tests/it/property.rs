@@ -185,14 +185,14 @@ fn step() -> impl Strategy<Value = Step> {
 /// one leaves the row as it was.
 fn assert_follows<A: PartialEq + Debug>(
     actual: Result<A, Error>,
-    after: Option<Row>,
-    before: Option<Row>,
+    after: Option<&Row>,
+    before: Option<&Row>,
     expected: Result<lifecycle::Step<A>, CorruptRecord>,
 ) {
     match expected {
         Ok(expected) => {
             assert_eq!(actual.expect("answered"), expected.answer);
-            assert_eq!(after, expected.row);
+            assert_eq!(after, expected.row.as_ref());
         }
         Err(corrupt) => {
             assert_eq!(actual.expect_err("corrupt").to_string(), corrupt.to_string());
@@ -268,7 +268,7 @@ impl Bench<ForeignWrites> {
                 let actual = self.table.acquire(&request).await;
                 let after = self.row().await;
                 let expected = lifecycle::acquire(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
-                assert_follows(actual, after, before, expected);
+                assert_follows(actual, after.as_ref(), before.as_ref(), expected);
             }
             Step::Heartbeat {
                 caller,
@@ -348,7 +348,7 @@ impl Bench<ForeignWrites> {
                 let after = self.row().await;
                 let expected =
                     lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
-                assert_follows(actual, after, before, expected);
+                assert_follows(actual, after.as_ref(), before.as_ref(), expected);
             }
             Step::Wait { ms } => {
                 self.now_ms.fetch_add(*ms, Ordering::Relaxed);
