@@ -16,6 +16,11 @@ const BUDGET: u64 = 150_000_000;
 /// The refusal of a higher price.
 const TOO_DEAR: &str = "This request would hold up all others: its items are large, or its expressions mention large \
      attributes too often. Mention fewer or smaller attributes, divide the request, or read smaller pages.";
+/// Largest item, and largest page.
+const MAX_ITEM_BYTES: u64 = 400 * 1024;
+const MAX_PAGE_BYTES: u64 = 1024 * 1024;
+/// The time to copy and compare one byte of the dearest kind of value: a map of short members, or a set of numbers.
+const DEAREST_BYTE: u64 = 24;
 /// The members with an expression that is evaluated for each item.
 const EVALUATED: [&str; 3] = ["ConditionExpression", "UpdateExpression", "FilterExpression"];
 /// The older members with conditions and changes by the name of their attribute.
@@ -52,6 +57,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
         }
         let Ok(request) = serde_json::from_slice::<Document>(body) else { return Ok(()) };
         match operation {
+            "PutItem" | "UpdateItem" | "DeleteItem" if Mentions::of(&request).are_light(MAX_ITEM_BYTES) => Ok(()),
             "PutItem" | "UpdateItem" | "DeleteItem" => self.write(&request),
             "TransactWriteItems" | "TransactGetItems" => {
                 let entries = request.get("TransactItems").and_then(Value::as_array).into_iter().flatten();
@@ -69,7 +75,8 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
                 });
                 keys.try_for_each(|key| self.answer("GetItem", &key).map(drop))
             }
-            "Query" | "Scan" if is_evaluated(&request) => self.page(operation, &request),
+            "Query" | "Scan" if Mentions::of(&request).are_light(MAX_PAGE_BYTES) => Ok(()),
+            "Query" | "Scan" => self.page(operation, &request),
             _ => Ok(()),
         }
     }
@@ -92,7 +99,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
             return Ok(());
         }
         let item = self.item(write)?;
-        self.charge(evaluation(write, &item))
+        self.charge(Mentions::of(write).price(&item))
     }
 
     /// Reads the item that an action names.
@@ -132,7 +139,8 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
         let answer = (self.run)(operation, &unfiltered.into());
         let page: Document = serde_json::from_slice(&answer.body).unwrap_or_default();
         let mut items = page.get("Items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
-        items.try_for_each(|item| self.charge(evaluation(request, item)))
+        let mentions = Mentions::of(request);
+        items.try_for_each(|item| self.charge(mentions.price(item)))
     }
 }
 
@@ -145,43 +153,63 @@ fn carriage(document: &[u8]) -> u64 {
     document.iter().map(|byte| if *byte == b'"' { 210 } else { 10 }).sum()
 }
 
-/// The time to evaluate a request's expressions for one item.
-fn evaluation(request: &Document, item: &Document) -> u64 {
-    let of = |member: &str, name: &str| request.get(member).and_then(|named| named.get(name));
-    let mut mentions: BTreeMap<&str, u64> = BTreeMap::new();
-    for text in EVALUATED.iter().filter_map(|member| request.get(*member)?.as_str()) {
-        for word in words(text) {
-            *mentions.entry(word).or_default() += 1;
+/// The mentions of names and values in the expressions of one request.
+struct Mentions<'a> {
+    /// How often each attribute is mentioned.
+    attributes: BTreeMap<&'a str, u64>,
+    /// The values that the request contains, with the number of their mentions.
+    given: Vec<(&'a Value, u64)>,
+    /// The number of searches in values.
+    searches: u64,
+    /// The number of set members that are added or deleted.
+    changed: u64,
+}
+
+impl<'a> Mentions<'a> {
+    fn of(request: &'a Document) -> Self {
+        let find = |member: &str, name: &str| request.get(member).and_then(|named| named.get(name));
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for word in EVALUATED.iter().filter_map(|member| request.get(*member)?.as_str()).flat_map(words) {
+            *counts.entry(word).or_default() += 1;
         }
+        let mut attributes: BTreeMap<&str, u64> = BTreeMap::new();
+        let named = |word| find("ExpressionAttributeNames", word).and_then(Value::as_str).unwrap_or(word);
+        let older = BY_ATTRIBUTE.iter().filter_map(|member| request.get(*member)?.as_object()).flat_map(Map::keys);
+        let mentioned = counts.iter().map(|(word, count)| (named(*word), *count));
+        for (name, count) in mentioned.chain(older.map(|name| (name.as_str(), 1))) {
+            *attributes.entry(name).or_default() += count;
+        }
+        let given = counts.iter().filter_map(|(word, count)| Some((find("ExpressionAttributeValues", word)?, *count)));
+        let given: Vec<_> = given.collect();
+        let updates = request.get("AttributeUpdates").and_then(Value::as_object).into_iter().flat_map(Map::values);
+        let operands = given.iter().map(|(value, _)| *value).filter(|_| request.contains_key("UpdateExpression"));
+        let operands = operands.chain(updates.filter_map(|update| update.get("Value")));
+        let changed = operands.map(|value| set(value).count() as u64).sum();
+        Self { attributes, given, searches: counts.get("contains").copied().unwrap_or_default(), changed }
     }
-    let older = BY_ATTRIBUTE.iter().filter_map(|member| request.get(*member)?.as_object()).flat_map(Map::keys);
-    let older = older.filter_map(|name| Some((item.get(name)?, 1)));
-    let named = mentions.iter().filter_map(|(word, count)| {
-        let name = of("ExpressionAttributeNames", word).and_then(Value::as_str).unwrap_or(word);
-        Some((item.get(name)?, *count))
-    });
-    let stored: Vec<_> = named.chain(older).collect();
-    let given = mentions.iter().filter_map(|(word, count)| Some((of("ExpressionAttributeValues", word)?, *count)));
-    let given: Vec<_> = given.collect();
 
-    let searches = mentions.get("contains").copied().unwrap_or_default();
-    let longest = |values: &[(&Value, u64)]| {
-        values.iter().filter_map(|(value, _)| value.get("B").map(length)).max().unwrap_or_default()
-    };
-    // The engine compares the sought bytes at each place of the stored ones.
-    let search = searches * longest(&stored) * longest(&given).max(longest(&stored)) / 32;
+    /// Returns whether the expressions are cheap for the dearest values that have room in so many bytes.
+    fn are_light(&self, bytes: u64) -> bool {
+        let attributes = self.attributes.values().sum::<u64>() * bytes * DEAREST_BYTE;
+        let given: u64 = self.given.iter().map(|(value, count)| count * weight(value)).sum();
+        self.searches + self.changed == 0 && attributes + given <= BUDGET
+    }
 
-    // It compares each member of a set that is added or deleted with each member of the stored one.
-    let changes = request.get("AttributeUpdates").and_then(Value::as_object).into_iter().flat_map(Map::values);
-    let operands = given.iter().map(|(value, _)| *value).chain(changes.filter_map(|change| change.get("Value")));
-    let pass = |value: &Value| set(value).map(|member| 2 + length(member) / 16).sum();
-    let largest: u64 = stored.iter().map(|(value, _)| pass(value)).max().unwrap_or_default();
-    let sets = if request.contains_key("UpdateExpression") || request.contains_key("AttributeUpdates") {
-        operands.map(|value| set(value).count() as u64).sum::<u64>() * largest
-    } else {
-        0
-    };
-    stored.into_iter().chain(given).map(|(value, count)| count * weight(value)).sum::<u64>() + search + sets
+    /// The time to evaluate the expressions for one item.
+    fn price(&self, item: &Document) -> u64 {
+        let stored = self.attributes.iter().filter_map(|(name, count)| Some((item.get(*name)?, *count)));
+        let stored: Vec<_> = stored.collect();
+        let longest = |values: &[(&Value, u64)]| {
+            values.iter().filter_map(|(value, _)| value.get("B").map(length)).max().unwrap_or_default()
+        };
+        // The engine compares the sought bytes at each place of the stored ones.
+        let search = self.searches * longest(&stored) * longest(&self.given).max(longest(&stored)) / 32;
+        // It compares each member of a set that is added or deleted with each member of the stored one.
+        let pass = |value: &Value| set(value).map(|member| 2 + length(member) / 16).sum();
+        let largest: u64 = stored.iter().map(|(value, _)| pass(value)).max().unwrap_or_default();
+        let values = stored.iter().chain(&self.given);
+        values.map(|(value, count)| count * weight(value)).sum::<u64>() + search + self.changed * largest
+    }
 }
 
 /// The time to copy and compare a value.
@@ -351,8 +379,8 @@ mod tests {
 
     #[test]
     fn page_is_read_without_its_filter() {
-        let request = json!({ "TableName": "t", "KeyConditionExpression": "#k = :k", "FilterExpression": "#a <> :v",
-            "ProjectionExpression": "#b", "Limit": 7,
+        let mut request = json!({ "TableName": "t", "KeyConditionExpression": "#k = :k",
+            "FilterExpression": repeated("#a <> :v", 7), "ProjectionExpression": "#b", "Limit": 7,
             "ExpressionAttributeNames": { "#k": "id", "#a": "a", "#b": "b" },
             "ExpressionAttributeValues": { ":k": { "S": "k" }, ":v": { "S": "v" } } });
         let asked = RefCell::new(Value::Null);
@@ -361,8 +389,12 @@ mod tests {
             Answer { status: 400, body: b"not JSON".to_vec() }
         };
         assert!(refusal("D.Query", request.to_string().as_bytes(), run).is_none());
+        let read = asked.replace(Value::Null);
         let expected = json!({ "TableName": "t", "KeyConditionExpression": "#k = :k", "Limit": 7,
             "ExpressionAttributeNames": { "#k": "id" }, "ExpressionAttributeValues": { ":k": { "S": "k" } } });
-        assert_eq!(asked.into_inner(), expected);
+        assert_eq!(read, expected);
+        request["FilterExpression"] = json!("#a <> :v");
+        assert!(refusal("D.Query", request.to_string().as_bytes(), run).is_none());
+        assert_eq!(asked.into_inner(), Value::Null, "a filter with few mentions is cheap for each page");
     }
 }
