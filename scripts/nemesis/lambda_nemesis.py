@@ -35,7 +35,7 @@ SKEW = 1.0
 """Seconds that the service allows between two clocks, and waits for before it judges a holder dead."""
 KEYS = ("Moe", "Larry")
 KINDS = ("returns", "returns", "returns", "raises", "dies", "overruns", "stops", "asynchronous")
-NEEDED = ("returned", "raised", "timed-out", "crashed", "paused", "frozen", "twice", "written", "refused")
+NEEDED = ("returned", "raised", "timed-out", "crashed", "paused", "frozen", "twice", "written")
 
 
 class Store:
@@ -179,7 +179,7 @@ class Nemesis:
         self.counts["refused"] = len(writes) - self.counts["written"]
         print("contend:", ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items())))
         wrong = violations(self.history) + self.failures
-        return wrong + [f"nothing was {name}" for name in NEEDED if name != "refused" and not self.counts[name]]
+        return wrong + [f"nothing was {name}" for name in NEEDED if not self.counts[name]]
 
 
 def main():

@@ -60,7 +60,11 @@ class Sandbox:
         invocation = Invocation(event, timeout)
         begun = time.monotonic()
         while not self._asks.wait(0.05):
-            if self.process.poll() is not None or time.monotonic() - begun > STARTS:
+            if self.process.poll() == -signal.SIGKILL:  # somebody killed it between two invocations
+                invocation.deadline = time.time()
+                invocation.end("crashed")
+                return invocation
+            if not self.is_alive or time.monotonic() - begun > STARTS:
                 raise RuntimeError(f"the runtime did not start: {self.process.poll()}")
         self._asks.clear()
         with self._lock:

@@ -45,9 +45,6 @@ class CheckerTest(unittest.TestCase):
     def test_lock_beyond_the_margin_is_found(self):
         self.assert_found("beyond the margin", wrote("A", 1), ended("A", "timed-out"), found("A", 1, "probed"))
 
-    def test_write_after_the_end_is_found(self):
-        self.assert_found("after its end", wrote("A", 1), ended("A", "timed-out"), wrote("A", 1))
-
 
 if __name__ == "__main__":
     unittest.main()
