@@ -1,4 +1,4 @@
-"""A function for scripts/contend.sh: works under a lock, by the Python client, and writes to the store of the nemesis."""
+"""A function for scripts/contend.sh: works under a lock, by the Python client, and writes to the store."""
 
 import asyncio
 import json
@@ -53,5 +53,3 @@ def handler(event, context):
     if event["kind"] == "asynchronous":
         return ASYNCHRONOUS(event, context)
     return WORK[event["contention"]](event, context)
-
-

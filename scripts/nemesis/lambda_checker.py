@@ -1,4 +1,4 @@
-"""Reads the history of functions under a lock afterwards, and lists its violations. It knows the store and the ends alone.
+"""Reads the history of functions under a lock afterwards, and lists its violations. It knows store and ends alone.
 
 A history is a list of events in the order of their happening, each a JSON object with `event`:
 

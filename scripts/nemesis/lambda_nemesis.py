@@ -107,7 +107,9 @@ class Nemesis:
             lease = str(uuid.uuid4())
             body = {"key": key, "ownerName": "probe", "leaseId": lease, "leaseDurationMs": 1000, "staleness": "clock"}
             status, answer = self.ask("/v1/acquire", body)
-            self.note("probed", key=key, who=invocation.id, token=answer["lock"]["fencingToken"] if status == 409 else None)
+            self.note(
+                "probed", key=key, who=invocation.id, token=answer["lock"]["fencingToken"] if status == 409 else None
+            )
             if status == 200:
                 self.ask("/v1/release", {"key": key, "leaseId": lease})
 

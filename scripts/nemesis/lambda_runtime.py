@@ -1,7 +1,7 @@
 """The Runtime API of Lambda, for one sandbox that is a process here.
 
-As documented: a sandbox carries out one invocation after the other; it is frozen (SIGSTOP) from the moment that its runtime asks
-for the next one; at the time-out of an invocation it is killed (SIGKILL), without a word before.
+As documented: a sandbox carries out one invocation after the other; it is frozen (SIGSTOP) from the moment that its
+runtime asks for the next one; at the time-out of an invocation it is killed (SIGKILL), without a word before.
 """
 
 import json
@@ -135,7 +135,7 @@ class Sandbox:
                     "Lambda-Runtime-Aws-Request-Id": invocation.id,
                     "Lambda-Runtime-Deadline-Ms": str(round(invocation.deadline * 1000)),
                     "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-central-1:123456789012:function:f",
-                    "Lambda-Runtime-Trace-Id": "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1",
+                    "Lambda-Runtime-Trace-Id": "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1",
                 }
                 self.reply(200, json.dumps(invocation.event).encode(), headers)
 

@@ -26,10 +26,7 @@ export function keyReader<Event, Context>(key: KeyOf<Event, Context>): (event: E
   if (typeof key === "function") return key;
   const places = [...key.matchAll(PLACE)].map(([, path = ""]) => path);
   if (!TEMPLATE.test(key) || !places.every((path) => PATH.test(path)))
-    throw new InvalidRequestError(
-      `${JSON.stringify(key)} is no template: a path in braces is {name.name[0]}.`,
-      "key",
-    );
+    throw new InvalidRequestError(`${JSON.stringify(key)} is no template: a path in braces is {name.name[0]}.`, "key");
   return (event) => key.replace(PLACE, (_, path: string) => textAt(event, path));
 }
 
