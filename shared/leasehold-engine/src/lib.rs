@@ -19,8 +19,9 @@
 //!   damaged row cannot be changed.
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
-//! Limits: requests run one at a time, and a [`foreign`] one that would hold up the others is refused; no request is ever throttled, and no transaction ever conflicts (inject such
-//! faults by wrapping the engine at the same seam); time to live removes nothing.
+//! Limits: requests run one at a time, and a [`foreign`] one that would hold up the others is refused; no request is
+//! ever throttled, and no transaction ever conflicts (inject such faults by wrapping the engine at the same seam); time
+//! to live removes nothing.
 
 mod connector;
 mod error;

@@ -1,7 +1,7 @@
 //! The price of a foreign request, known before it is carried out.
 //!
-//! Requests run one at a time, and the engine copies an attribute at each of its mentions. Within DynamoDB's limits, one
-//! request can so take seconds, and a hundred of them in one transaction take minutes. A request of somebody else
+//! Requests run one at a time, and the engine copies an attribute at each of its mentions. Within DynamoDB's limits,
+//! one request can so take seconds, and a hundred of them in one transaction take minutes. A request of somebody else
 //! therefore has a price: the time of its work in nanoseconds, estimated by the items that it reads and by what its
 //! expressions mention. Prices were measured with an optimised build on the machine of docs/performance.md.
 
@@ -244,8 +244,8 @@ fn length(text: &Value) -> u64 {
     text.as_str().map_or(0, str::len) as u64
 }
 
-/// The names, placeholders and functions of an expression. A path counts by its first part: a part of an attribute costs
-/// no more than the whole.
+/// The names, placeholders and functions of an expression. A path counts by its first part: a part of an attribute
+/// costs no more than the whole.
 fn words(expression: &str) -> impl Iterator<Item = &str> {
     let is_part = |character: char| character.is_alphanumeric() || "_#:.[]-".contains(character);
     let words = expression.split(move |character| !is_part(character));
