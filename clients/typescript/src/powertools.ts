@@ -48,10 +48,7 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
   readonly #margin: number;
   readonly #underWay = new Map<string, UnderWay>();
 
-  constructor(
-    client: Client,
-    { prefix = "idempotency/", lease = client.lease, margin = 1000 }: LayerOptions = {},
-  ) {
+  constructor(client: Client, { prefix = "idempotency/", lease = client.lease, margin = 1000 }: LayerOptions = {}) {
     super();
     this.#client = client;
     this.#prefix = prefix;
@@ -70,7 +67,8 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
       payload,
     );
     if (begun.kind !== "attempt") {
-      const known = begun.kind === "held" ? pending(idempotencyKey, recordOf(begun.lock)) : done(idempotencyKey, begun.record);
+      const known =
+        begun.kind === "held" ? pending(idempotencyKey, recordOf(begun.lock)) : done(idempotencyKey, begun.record);
       throw new IdempotencyItemAlreadyExistsError(`There is a record of ${idempotencyKey}.`, known);
     }
     let succeed: UnderWay["succeed"] = () => undefined;
@@ -88,7 +86,11 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
     this.#underWay.set(idempotencyKey, { succeed, fail, payload, end });
   }
 
-  protected async _updateRecord({ idempotencyKey, expiryTimestamp = 0, responseData }: IdempotencyRecord): Promise<void> {
+  protected async _updateRecord({
+    idempotencyKey,
+    expiryTimestamp = 0,
+    responseData,
+  }: IdempotencyRecord): Promise<void> {
     const attempt = this.#taken(idempotencyKey);
     attempt?.succeed({ payload: attempt.payload, until: expiryTimestamp * 1000, result: responseData });
     await attempt?.end;
