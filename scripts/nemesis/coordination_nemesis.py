@@ -40,12 +40,15 @@ class Share:
         self.history, self.rng = history, rng
         self.numbers = itertools.count(1)
         self.ends = Counter()
+        self.granted = Counter()
+        """The keys that agents hold."""
 
     def act(self, agent):
         if isinstance(agent, Shell):
             return agent.run(self)
-        if self.rng.random() < 0.15:
-            return self.break_one(agent)
+        held = [key for key in BROKEN if self.granted[key]]
+        if held and self.rng.random() < 0.15:
+            return self.break_one(agent, self.rng.choice(held))
         plans = [
             self.pool,
             self.pool,
@@ -94,9 +97,8 @@ class Share:
     def once(self):
         return self.hourly() | {"kind": "once"}
 
-    def break_one(self, agent):
+    def break_one(self, agent, key):
         """An operator breaks a lock, or a holder or waiter of a semaphore."""
-        key = self.rng.choice(BROKEN)
         kind = "semaphore" if key in CAPACITIES else "lock"
         self.history.note(agent.name, "breaking", key=key)
         answer = agent.ask({"do": "break", "kind": kind, "key": key, "pick": self.rng.randrange(100)})
@@ -115,6 +117,14 @@ class Share:
             note("left")
             return
         note("granted", token=answer["token"])
+        self.granted.update(order["keys"])
+        try:
+            self.work(agent, order, note)
+        finally:
+            self.granted.subtract(order["keys"])
+
+    def work(self, agent, order, note):
+        """Relies on the grant for a while, and ends it."""
         permits = order.get("permits", 1)
         for _ in range(self.rng.randrange(1, 8)):
             at = time.monotonic_ns()

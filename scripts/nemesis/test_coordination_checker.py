@@ -163,9 +163,7 @@ class CoordinationCheckerTest(unittest.TestCase):
         breaking = event(2, "operator", "breaking", key="pool")
         for broke, completing in ((2.1, 2.5), (2.1, 2.05), (None, 2.5)):
             answered = [event(broke, "operator", "broke", key="pool", number=7)] if broke else []
-            found = check(
-                run, [breaking], answered, did(completing, "A", "completing"), did(2.6, "A", "completed")
-            )
+            found = check(run, [breaking], answered, did(completing, "A", "completing"), did(2.6, "A", "completed"))
             self.assertEqual(bool(found), broke is not None and broke < completing, (broke, completing))
 
     def test_broken_entry_may_be_shown_until_the_break_is_answered(self):
