@@ -36,6 +36,7 @@ export {
   LockNotFoundError,
   type LostReason,
   MisconfiguredError,
+  PayloadMismatchError,
   PermitsMismatchError,
   QueueFullError,
   SupersededError,
