@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Attacks `leasehold serve` with the heaviest requests that it allows, four at once, and measures the other callers.
 
-Usage: scripts/heavy-requests.py [SECONDS [FILE]]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. The data are
-in FILE, or in memory. Prints a table: the time of one such request alone, and the latencies of GET /v1/health and of
-heartbeats beside four callers that never stop.
+Usage: scripts/heavy-requests.py [SECONDS [FILE]]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. The data
+are in FILE, or in memory. Prints a table: the time of one such request alone, and the latencies of GET /v1/health and
+of heartbeats beside four callers that never stop.
 """
 
 import json
@@ -255,7 +255,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         service = Service(folder, ["--db", sys.argv[2]] if len(sys.argv) > 2 else ["--memory"])
         try:
-            print("| request | one alone, ms | health beside four: median / p99.9 / longest, ms | heartbeat, the same |")
+            print(
+                "| request | one alone, ms | health beside four: median / p99.9 / longest, ms | heartbeat, the same |"
+            )
             print("|---|---|---|---|")
             row("none", "-", *beside(service, seconds))
             for name, path, body in attacks():
