@@ -1,0 +1,56 @@
+//! The names of the calls of a transaction, and the number of writes that its commit expects. Rule T5.
+
+use leasehold_client::{Client, ErrorKind};
+
+use super::{ADD, Fate, add, bank};
+
+/// The problem of a call that waited in vain.
+const CONTENDED: &str = r#"{"type": "contended", "status": 409, "title": "t", "detail": "d", "publicId": "x"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn repeat_by_hand_is_the_call_that_was_not_answered() {
+    let (bank, network, client) = bank(&[("a", 100)]).await;
+    let tx = client.begin_transaction().await.expect("begun");
+    network.set(|path| if path == ADD { Fate::AnswerLost } else { Fate::Delivered });
+    assert_eq!(add(&tx, "a", 1).await.expect_err("no answer").kind(), &ErrorKind::Unavailable);
+    network.mend();
+    add(&tx, "a", 1).await.expect("a repeat");
+    add(&tx, "a", 1).await.expect("a call of its own, since the first one is answered");
+    tx.commit().await.expect("the first call counts once");
+    assert_eq!(bank.balance("a").await, Some(102));
+    bank.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_calls_of_two_handles_count_each() {
+    let (bank, _, client) = bank(&[("a", 100)]).await;
+    let tx = client.begin_transaction().await.expect("begun");
+    let resumed = Client::new(bank.transport()).resume_transaction(tx.id());
+    add(&tx, "a", 1).await.expect("added");
+    add(&resumed, "a", 1).await.expect("added");
+    resumed.detach();
+    tx.commit().await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(102));
+    bank.assert_clean().await;
+}
+
+/// A call that waited in vain is not counted, and is counted again when it is repeated.
+#[tokio::test(start_paused = true)]
+async fn commit_is_refused_when_the_repeat_of_a_contended_add_is_missing() {
+    for is_repeated in [true, false] {
+        let (bank, network, client) = bank(&[("a", 100)]).await;
+        let tx = client.begin_transaction().await.expect("begun");
+        network.set(|path| if path == ADD { Fate::Gateway(409, None, CONTENDED) } else { Fate::Delivered });
+        assert!(matches!(add(&tx, "a", 1).await.expect_err("refused").kind(), ErrorKind::Contended { .. }));
+        if is_repeated {
+            network.cut();
+            assert_eq!(add(&tx, "a", 1).await.expect_err("not sent").kind(), &ErrorKind::Unavailable);
+        }
+        network.mend();
+        match tx.commit().await {
+            Ok(()) => assert!(!is_repeated),
+            Err(error) => assert!(is_repeated && matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}"),
+        }
+        assert_eq!(bank.balance("a").await, Some(100));
+    }
+}
