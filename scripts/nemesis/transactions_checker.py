@@ -50,6 +50,7 @@ class Transaction:
         self.steps = []  # ("append" | "delete" | "read", key, value), in order
         self.first_reads = {}  # key: (at, the value before the first change of its own)
         self.times = []
+        self.caller = self.told_at = None  # who began it, and the last that it was told or sent
         self.private = False
         self.committing = self.committed = self.rolling = self.aborted = None
         self.seen_at = None
@@ -110,6 +111,9 @@ class History:
         kind, key = event["event"], event.get("key")
         one = self.transactions.setdefault(event["tx"], Transaction(event["tx"]))
         one.times.append(event["at"])
+        one.caller = one.caller or event["who"]
+        if event["who"] == one.caller:
+            one.told_at = event["at"]
         if kind == "begin":
             one.private = event.get("private", False)
         elif kind == "append":
@@ -322,10 +326,13 @@ def evicted(history):
 
 
 def late_answer(history):
-    """Others saw a commit long before its caller was told, or was told that the outcome is unknown."""
+    """Others saw a commit long before its caller was told, or was told that the outcome is unknown.
+
+    A killed caller is told nothing, and what others ask about its transaction later is no answer to it.
+    """
     for one in history.all:
         if one.seen_at is not None:
-            late = (one.committed or one.times[-1]) - one.seen_at
+            late = (one.committed or one.told_at) - one.seen_at
             if late > LATE:
                 yield f"the commit of {one} was answered {late / SECOND:.1f} s after others saw it"
 
