@@ -273,6 +273,9 @@ async fn operator_lists_items_and_unlocks_a_stray() {
         |lock: &'static str| ["transactions", "unlock", "accounts", key, "--lock", lock, "--outcome", "rolled-back"];
     let refused = serve.run(&unlock("another")).await;
     assert!(refused.stderr.contains("another lock by now: a-backup#of#1"), "{}", refused.stderr);
+    let found = serve.run(&["transactions", "strays", "accounts"]).await;
+    assert_eq!(found.stderr, "leasehold: 3 items examined, 1 strays found\n");
+    assert_eq!(found.ok(), format!("{key}  a-backup#of#1\n"));
     assert_eq!(serve.run(&unlock("a-backup#of#1")).await.ok(), "unlocked\n");
     let curly = dynamodb.get_item().table_name("accounts").key("id", AttributeValue::S("Curly".to_owned()));
     let curly = curly.send().await.expect("read").item.expect("there");

@@ -150,7 +150,7 @@ struct Copy {
 
 impl Observed {
     async fn new(bank: Bank) -> Self {
-        bank.open(ITEMS[0], 1).await;
+        bank.write(large(ITEMS[0], 1)).await;
         let config = bank.dynamodb.config().clone();
         let inner = config.http_client().expect("it has one");
         let seam = Seam { inner, bank: Arc::new(bank), turn: Arc::default(), state: Arc::default() };
@@ -206,6 +206,11 @@ impl Observed {
     }
 }
 
+/// An account of which an image has a row of its own.
+fn large(id: &str, balance: i64) -> Item {
+    padded(id, "x", LARGE).into_iter().chain(account(id, balance)).collect()
+}
+
 impl Verb {
     fn of(self, id: &str, value: i64) -> TransactionRequest {
         match self {
@@ -215,10 +220,7 @@ impl Verb {
                 when(request(Action::Check { key }), "attribute_not_exists(nothing)")
             }
             Self::Put => put(id, value),
-            Self::PutLarge => {
-                let item = padded(id, "x", LARGE).into_iter().chain(account(id, value)).collect();
-                request(Action::Put { item })
-            }
+            Self::PutLarge => request(Action::Put { item: large(id, value) }),
             Self::Update => add(id, value),
             Self::Delete => delete(id),
         }

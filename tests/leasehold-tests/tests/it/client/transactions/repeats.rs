@@ -21,6 +21,25 @@ async fn repeat_by_hand_is_the_call_that_was_not_answered() {
     bank.assert_clean().await;
 }
 
+/// A part of a call that waited in vain may have been carried out.
+#[tokio::test(start_paused = true)]
+async fn repeat_by_hand_is_the_call_that_was_contended() {
+    let (bank, network, client) = bank(&[("a", 100)]).await;
+    let tx = client.begin_transaction().await.expect("begun");
+    let mut is_first = true;
+    network.set(
+        move |_| {
+            if std::mem::take(&mut is_first) { Fate::AnswerLost } else { Fate::Gateway(409, None, CONTENDED) }
+        },
+    );
+    assert!(matches!(add(&tx, "a", 1).await.expect_err("refused").kind(), ErrorKind::Contended { .. }));
+    network.mend();
+    add(&tx, "a", 1).await.expect("a repeat");
+    tx.commit().await.expect("committed");
+    assert_eq!(bank.balance("a").await, Some(101));
+    bank.assert_clean().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn equal_calls_of_two_handles_count_each() {
     let (bank, _, client) = bank(&[("a", 100)]).await;
@@ -28,7 +47,7 @@ async fn equal_calls_of_two_handles_count_each() {
     let resumed = Client::new(bank.transport()).resume_transaction(tx.id());
     add(&tx, "a", 1).await.expect("added");
     add(&resumed, "a", 1).await.expect("added");
-    resumed.detach();
+    drop(resumed.detach());
     tx.commit().await.expect("committed");
     assert_eq!(bank.balance("a").await, Some(102));
     bank.assert_clean().await;
