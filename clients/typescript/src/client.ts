@@ -30,7 +30,7 @@ import { type Answers, retrying, type SendOptions, Service } from "./service.js"
 import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
-import { runTransaction, transact, type TransactionOptions, type TransactOptions } from "./transactions.js";
+import { type OneCallOptions, runTransaction, transact, type TransactionOptions } from "./transactions.js";
 import { messageOf, type Transport } from "./transport.js";
 import type { Item } from "./values.js";
 import type { components } from "./wire.js";
@@ -604,7 +604,7 @@ export class Client implements AsyncDisposable {
    */
   async transact(
     requests: readonly TransactionRequest[],
-    options: TransactOptions = {},
+    options: OneCallOptions = {},
   ): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
   }

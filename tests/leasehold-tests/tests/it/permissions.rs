@@ -304,7 +304,15 @@ async fn called_for_transactions() -> Actions {
     }
     // The sweep finishes them; at last transactions whose table was deleted.
     sweep().await;
-    // One stray, and several of as many transactions. Each is freed by another write.
+    find_and_unlock_strays(&bench.client(), operate).await;
+    call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
+    bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
+    sweep().await;
+    bench.into_seen()
+}
+
+/// One stray, and several of as many transactions. Each is freed by another write.
+async fn find_and_unlock_strays(client: &Client, operate: impl AsyncFn(Value) -> Value) {
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let many = (0..120).map(|number| (format!("attribute-{number}"), text("old")));
     let before = many.chain([("id".to_owned(), text("c"))]).collect();
@@ -315,18 +323,14 @@ async fn called_for_transactions() -> Actions {
     ] {
         let item = [("id", text(id)), ("leaseholdTxId", text(&format!("{id}#life#1"))), (name, value)];
         let item = item.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        bench.client().put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("it is there");
+        client.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("it is there");
         operate(json!({ "action": "strays", "tableName": ACCOUNTS })).await;
     }
     for id in ["a", "b", "c"] {
         let (lock, outcome) = (format!("{id}#life#1"), "rolled-back");
-        operate(json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key(id), "lock": lock, "outcome": outcome }))
+        operate(json!({ "action": "unlock", "tableName": ACCOUNTS, "key": { "id": { "S": id } }, "lock": lock, "outcome": outcome }))
             .await;
     }
-    call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
-    bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
-    sweep().await;
-    bench.into_seen()
 }
 
 /// The actions of each function. A function may call what its operations call.

@@ -1,8 +1,10 @@
 //! The names of the calls of a transaction, and the number of writes that its commit expects. Rule T5.
 
+use leasehold_client::transactions::{Request, TransactionOptions, derive_transaction_id};
 use leasehold_client::{Client, ErrorKind};
+use leasehold_tests::bank::ACCOUNTS;
 
-use super::{ADD, Fate, add, bank};
+use super::{ADD, Fate, add, bank, key};
 
 /// The problem of a call that waited in vain.
 const CONTENDED: &str = r#"{"type": "contended", "status": 409, "title": "t", "detail": "d", "publicId": "x"}"#;
@@ -71,5 +73,26 @@ async fn commit_is_refused_when_the_repeat_of_a_contended_add_is_missing() {
             Err(error) => assert!(is_repeated && matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}"),
         }
         assert_eq!(bank.balance("a").await, Some(100));
+    }
+}
+
+/// Two processes make the call. Where its first try was rolled back, both come to the same next one.
+#[tokio::test(start_paused = true)]
+async fn call_under_a_business_key_is_carried_out_once() {
+    for is_first_try_over in [false, true] {
+        let (bank, _, client) = bank(&[("a", 100)]).await;
+        let id = derive_transaction_id("8f6d2f0a-54f0-4a6c-9d0e-6b4b4d9a7c11", "order 4711").expect("a UUID");
+        if is_first_try_over {
+            client.resume_transaction(&id).rollback().await.expect_err("there was none");
+        }
+        let options = TransactionOptions::new().id(id);
+        for client in [client, Client::new(bank.transport())] {
+            let request = Request::update(ACCOUNTS, key("a"), "ADD balance :x").value(":x", 1);
+            client.transact_with(&options, [request]).await.expect("committed");
+            let refused = client.transaction_with(&options, async |tx| add(&tx, "a", 1).await).await;
+            assert!(matches!(refused.expect_err("no body").kind(), ErrorKind::InvalidRequest { .. }));
+        }
+        assert_eq!(bank.balance("a").await, Some(101));
+        bank.assert_clean().await;
     }
 }
