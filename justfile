@@ -64,6 +64,10 @@ contend-transactions seconds="60":
 contend-coordination seconds="60":
     scripts/contend.sh coordination {{seconds}}
 
+# Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given an event twice.
+contend-lambda seconds="20":
+    scripts/contend.sh lambda {{seconds}}
+
 # Runs the conformance suite and the races on DynamoDB Local.
 dynamodb-local:
     scripts/dynamodb-local.sh cargo test --workspace -- --ignored dynamodb_local

@@ -17,6 +17,8 @@
 # These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
 # the other; transactions_checker.py and coordination_checker.py know the history alone.
 #
+#   scripts/contend.sh lambda [SECONDS [OPTION…]]          functions under a lock, in sandboxes (lambda_nemesis.py)
+#
 # Needs: cargo build; clients/python/test.sh and clients/typescript/test.sh once (their environments are used).
 set -euo pipefail
 
@@ -33,10 +35,14 @@ missing() {
     exit 2
 }
 [[ -x $LEASEHOLD ]] || missing "$LEASEHOLD" 'build it with cargo build'
-[[ -x $CONTEND_RUST && -x $CONTEND_RUST_AGENT ]] ||
-    (cd "$root" && cargo build --quiet --package leasehold-client --example contender --example agent)
 [[ -x $CONTEND_PYTHON ]] || missing "$CONTEND_PYTHON" 'run clients/python/test.sh'
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
+if [[ ${1:-} == lambda ]]; then
+    python3 -m unittest discover -q -s "$root/scripts/nemesis" -p 'test_lambda*'
+    exec python3 "$root/scripts/nemesis/lambda_nemesis.py" "${@:2}"
+fi
+[[ -x $CONTEND_RUST && -x $CONTEND_RUST_AGENT ]] ||
+    (cd "$root" && cargo build --quiet --package leasehold-client --example contender --example agent)
 
 python3 -m unittest discover -q -s "$root/scripts/nemesis"
 if [[ ${1:-} == transactions || ${1:-} == coordination ]]; then

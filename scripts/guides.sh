@@ -13,4 +13,4 @@ venv "$tools" "check-jsonschema==$CHECK_JSONSCHEMA_VERSION"
 export PATH="$tools/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # docs/guides/step-functions.md needs the deployed stack: scripts/ministack.sh runs it there.
 mapfile -t guides < <(find docs/guides -name "*.md" ! -name step-functions.md | sort)
-python scripts/lib/guides.py --leasehold target/debug/leasehold README.md docs/serve.md "${guides[@]}"
+python scripts/lib/guides.py --leasehold target/debug/leasehold README.md docs/serve.md docs/lambda-functions.md "${guides[@]}"

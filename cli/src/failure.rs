@@ -124,6 +124,19 @@ impl Failure {
         Self { message: None, ..self }
     }
 
+    /// Another holder that runs the occurrence, or one that sorts after it, is no failure: nothing is to be done.
+    pub(crate) fn of_occurrence(self, occurrence: &str) -> Self {
+        match self.lock {
+            Some(lock) if self.status == status::HELD && lock.occurrence.as_deref() >= Some(occurrence) => {
+                let (key, owner) = (output::plain(&lock.key), output::plain(&lock.owner_name));
+                let running = output::plain(lock.occurrence.as_deref().unwrap_or_default());
+                let message = format!("{key} is already under way: {owner} runs {running}");
+                Self { lock: Some(lock), ..Self::new(0, "under-way", message) }
+            }
+            lock => Self { lock, ..self },
+        }
+    }
+
     /// Ends with another status than `usual`.
     pub(crate) fn replace_status(self, usual: u8, wanted: u8) -> Self {
         if self.status == usual { Self { status: wanted, ..self } } else { self }

@@ -35,9 +35,9 @@ queue, first in, first out. The first command makes the semaphore with its capac
 `leasehold capacity` changes it. All who use a key must use it in the same way.
 
 With --once or --every, a success of the command (status 0) records the occurrence as done. A command that fails is run
-again by the next who asks. Where the occurrence, or one that sorts after it, is done, nothing is run and the status is
-0. The occurrence of --every is the start of the period in which this program starts, such as 2026-11-21T02:00:00Z:
-periods are counted from 1970-01-01 in UTC, by the clock of this machine.
+again by the next who asks. Where the occurrence, or one that sorts after it, is done, or the holder runs it at the end
+of the wait, nothing is run and the status is 0. The occurrence of --every is the start of the period in which this
+program starts, such as 2026-11-21T02:00:00Z: periods are counted from 1970-01-01 in UTC, by the clock of this machine.
 
 Signals: SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command and all that it started; SIGUSR1 and SIGUSR2 to
 the command. A Ctrl-C is not passed on: the terminal has sent it to the command already. While this program waits for the
@@ -56,7 +56,7 @@ ended by a SIGKILL, what it started is ended, too.
 
 Exit status:
    the command's own; 128 and the signal's number if a signal ended it
-   0  the occurrence is already done, and the command was not started
+   0  the occurrence is already done, or another holder runs it, and the command was not started
   75  the lock is held by someone else (--held-status), and the command was not started
   76  the lock was lost, and the command stopped for that (--lost-status)
  126  the command cannot be executed
@@ -232,7 +232,10 @@ impl RunArgs {
     ) -> Result<Grant, Failure> {
         let name = self.name();
         let indicator = Indicator::new(&name, &self.common);
-        let asking = self.ask(client, occurrence, &name, &indicator);
+        let asking = async {
+            let asked = self.ask(client, occurrence, &name, &indicator).await;
+            asked.map_err(|failure| occurrence.into_iter().fold(failure, Failure::of_occurrence))
+        };
         let (limit, observations) = (self.request.give_back_within(), self.request.observations.as_deref());
         acquiring::acquire(client, &indicator, limit, observations, signals, asking).await
     }

@@ -6,6 +6,7 @@ use clap::Args;
 use leasehold_server::{TokenEntry, Tokens, new_token};
 
 use crate::Failure;
+use crate::output::print;
 
 /// Make a token for `leasehold serve --token-file`. Prints the token once; the file keeps its hash only.
 #[derive(Debug, Args)]
@@ -26,13 +27,16 @@ pub(crate) struct TokenArgs {
     transactions: bool,
 }
 
-#[allow(clippy::print_stdout, reason = "the token is the result")]
 pub(crate) fn main(args: &TokenArgs) -> Result<(), Failure> {
     let (token, sha256) = new_token();
     let prefixes = (!args.prefix.is_empty()).then(|| args.prefix.clone());
     let transactions = args.transactions.then_some(true);
     let entry = TokenEntry { name: args.name.clone(), sha256, prefixes, transactions };
     Tokens::add(&args.file, entry).map_err(|error| Failure::usage(error.to_string()))?;
-    println!("{token}");
-    Ok(())
+    print(&token).map_err(|_| {
+        let (name, file) = (&args.name, args.file.display());
+        Failure::failed(format!(
+            "the token could not be printed: remove the entry of {name:?} from {file}, and try again"
+        ))
+    })
 }

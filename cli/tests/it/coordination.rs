@@ -293,6 +293,17 @@ async fn far_occurrence_is_set_back_by_an_operator() {
 }
 
 #[tokio::test]
+async fn loser_is_content_while_its_occurrence_is_run() {
+    let serve = Serve::memory().await;
+    let tries = ["--once 2026-1", "--once 2026-2", "--held-status 9 --once 2026-2", ""].map(|options| {
+        format!("{} run job --no-wait -q {options} -- echo ran; echo $?", env!("CARGO_BIN_EXE_leasehold"))
+    });
+    let ended = serve.run(&["run", "job", "--once", "2026-1", "-q", "--", "sh", "-c", &tries.join("; ")]).await;
+    assert_eq!((ended.status, ended.stdout.as_str()), (0, "0\n75\n9\n75\n"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 3, "with -q the first one says nothing: {ended:?}");
+}
+
+#[tokio::test]
 async fn success_of_another_run_is_not_ones_own() {
     let serve = Serve::memory().await;
     let again =

@@ -184,6 +184,18 @@ fn new_token(file: &Path, name: &str, more: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
+#[test]
+fn token_that_cannot_be_printed_names_the_entry_to_remove() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let mut command = Process::new(env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.args(["token", "ops", "--file", text_of(&file)]).stdout(full).output().expect("built");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("remove the entry of \"ops\" from"), "{told}");
+}
+
 #[tokio::test]
 async fn token_says_who_calls_and_what_they_may_touch() {
     let folder = folder();

@@ -91,6 +91,17 @@ async fn heartbeats_end_with_the_loss() {
 }
 
 #[tokio::test]
+async fn release_of_a_free_lock_under_another_lease_id_blames_nobody() {
+    let serve = Serve::memory().await;
+    let granted = acquire(&serve, &["Moe", "--owner", "host-1"]).await;
+    serve.run(&["release", "Moe", "--lease-id", text(&granted, "leaseId")]).await.ok();
+    let ended = serve.run(&["release", "Moe", "--lease-id", "another"]).await;
+    assert_eq!(ended.status, 76);
+    let told = "leasehold: \"Moe\" is lost: the lock was \"host-1\"'s last, under another lease id, and is free now\n";
+    assert_eq!(ended.stderr, told);
+}
+
+#[tokio::test]
 async fn dead_holder_is_outlived() {
     let serve = Serve::memory().await;
     acquire(&serve, &["Moe", "--owner", "host-1", "--lease", "1s"]).await;

@@ -40,6 +40,8 @@ def test_grant_held_release(make_client: MakeClient, key: str) -> None:
     assert 0 < guard.remaining() <= guard.lease == 20.0
     held = two.try_acquire(key)
     assert isinstance(held, Held)
+    assert guard
+    assert not held
     assert (held.lock.owner_name, held.lock.fencing_token) == ("one", guard.fencing_token)
     assert held.observation.record_version_number == held.lock.record_version_number
     assert 0 < held.stale_in <= 20.02

@@ -239,6 +239,11 @@ export class Client implements AsyncDisposable {
     };
   }
 
+  /** The default lease, in milliseconds. */
+  get lease(): number {
+    return this.#context.lease;
+  }
+
   /**
    * Sends one request for the lock, without a retry.
    *

@@ -28,7 +28,8 @@ export type ErrorKind =
 
 /**
  * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat
- * was answered. `queued` occurs with semaphores: the lease id waits for its permits.
+ * was answered. `queued` occurs with semaphores: the lease id waits for its permits. `deadline`: the invocation of the
+ * Lambda function ends.
  */
 export type LostReason =
   | "absent"
@@ -37,7 +38,8 @@ export type LostReason =
   | "version-mismatch"
   | "queued"
   | "not-queued"
-  | "expired";
+  | "expired"
+  | "deadline";
 
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {

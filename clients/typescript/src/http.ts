@@ -104,8 +104,19 @@ export class HttpTransport implements Transport {
   }
 }
 
+/** The token, which no error message repeats. */
 async function bearer(token: Token): Promise<string> {
-  if (typeof token === "string") return token;
+  const text = typeof token === "string" ? token : await renewed(token);
+  if (!/^[\x20-\x7e]*$/.test(text)) {
+    throw new InvalidRequestError(
+      "The token is not one line of printable ASCII: trim() what was read from a file.",
+      "token",
+    );
+  }
+  return text;
+}
+
+async function renewed(token: Exclude<Token, string>): Promise<string> {
   try {
     return await token();
   } catch (error) {

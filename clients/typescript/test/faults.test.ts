@@ -11,6 +11,7 @@ import {
   type ErrorKind,
   ForbiddenError,
   type Holding,
+  InvalidRequestError,
   LeaseholdError,
   LockLostError,
   ThrottledError,
@@ -745,6 +746,17 @@ describe("who asks", () => {
       proxy.seen.map(({ headers }) => headers.authorization),
       ["Bearer fixed", "Bearer token 1", "Bearer token 2"],
     );
+  });
+
+  test("token that no header can have is refused and never shown", async () => {
+    for (const token of ["secret\n", "sec\rret", "sécret"]) {
+      for (const given of [token, () => token]) {
+        await assert.rejects(service.client({ token: given }).get("a"), (error: Error) => {
+          assert.ok(error instanceof InvalidRequestError);
+          return /not one line of printable ASCII/.test(error.message) && !error.message.includes("cret");
+        });
+      }
+    }
   });
 
   test("token that cannot be had is an outage", async () => {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use leasehold_wire::{Lock, LostReason};
+use leasehold_wire::{Lock, LockState, LostReason};
 
 use crate::subject::Subject;
 use crate::{Error, LockKey};
@@ -91,7 +91,11 @@ impl Loss {
             Subject::Permits => ("the permits", "are", "were"),
         };
         let thief = self.lock.as_ref().filter(|lock| lock.semaphore.is_none()).map(|lock| &lock.owner_name);
+        let is_free = self.lock.as_ref().is_some_and(|lock| lock.state == LockState::Released);
         match (self.reason, thief) {
+            (LossReason::TakenOver, Some(thief)) if is_free => {
+                format!("{what} {was} {thief:?}'s last, under another lease id, and {is} free now")
+            }
             (LossReason::TakenOver, Some(thief)) => format!("{what} {was} taken over by {thief:?}"),
             (LossReason::TakenOver, None) => format!("{what} {was} taken over"),
             (LossReason::Released, _) => format!("{what} {was} released elsewhere, or broken by an operator"),

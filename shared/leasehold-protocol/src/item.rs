@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::lifecycle::{Field, MAX_LEASE_DIGITS, NUMBER_LIMIT, Previous, Row};
-use crate::model::{LeaseIdHash, LockKey, MAX_SEQUENCE, Sequence};
+use crate::attributes::{Attributes, bytes, digits, hash, number, string, whole_number};
+use crate::lifecycle::{Field, MAX_LEASE_DIGITS, Previous, Row};
+use crate::model::LockKey;
 
 pub(crate) const OWNER_NAME: &str = "ownerName";
 pub(crate) const LEASE_DURATION: &str = "leaseDuration";
@@ -185,84 +186,57 @@ impl TableSchema {
         for name in std::iter::once(&self.partition_key).chain(&self.sort_key) {
             item.remove(name);
         }
+        let mut row = Attributes(item);
         Some(Row {
             key,
-            other_kind: item.remove(LEASEHOLD_KIND).is_some(),
-            owner_name: string(item.remove(OWNER_NAME)),
-            lease_ms: lease_ms(item.remove(LEASE_DURATION)),
-            lease_number: number(item.remove(LEASE_MS)).value().copied(),
-            rvn: string(item.remove(RECORD_VERSION_NUMBER)),
-            released: item.remove(IS_RELEASED).is_some(),
-            data: item.remove(DATA).and_then(|value| Some(value.as_b().ok()?.as_ref().to_vec())),
-            lease_id_hash: item.remove(LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
-            lease_version: string(item.remove(LEASE_VERSION)),
-            principal: string(item.remove(OWNER_PRINCIPAL)),
-            sequence: sequence(item.remove(LEASE_SEQUENCE).as_ref(), item.remove(LEASE_REQUEST_ID)),
+            other_kind: row.field(LEASEHOLD_KIND, Some) != Field::Absent,
+            owner_name: row.field(OWNER_NAME, string),
+            lease_ms: row.field(LEASE_DURATION, lease_ms),
+            lease_number: row.field(LEASE_MS, number).into_value(),
+            rvn: row.field(RECORD_VERSION_NUMBER, string),
+            released: row.field(IS_RELEASED, Some) != Field::Absent,
+            data: row.field(DATA, bytes).into_value(),
+            lease_id_hash: row.field(LEASE_ID_HASH, hash).into_value(),
+            lease_version: row.field(LEASE_VERSION, string),
+            principal: row.field(OWNER_PRINCIPAL, string),
+            sequence: row.sequence(LEASE_SEQUENCE, LEASE_REQUEST_ID).into_value(),
             previous: Previous {
-                lease_id_hash: item.remove(PREVIOUS_LEASE_ID_HASH).as_ref().and_then(lease_id_hash),
-                owner_name: string(item.remove(PREVIOUS_OWNER_NAME)),
-                released: item.remove(PREVIOUS_RELEASED).is_some_and(|mark| mark != AttributeValue::S(String::new())),
-                occurrence: string(item.remove(PREVIOUS_OCCURRENCE)).into_value().filter(|name| !name.is_empty()),
+                lease_id_hash: row.field(PREVIOUS_LEASE_ID_HASH, hash).into_value(),
+                owner_name: row.field(PREVIOUS_OWNER_NAME, string),
+                released: row.field(PREVIOUS_RELEASED, not_empty).into_value().is_some(),
+                occurrence: row.field(PREVIOUS_OCCURRENCE, not_empty).into_value().and_then(string),
             },
-            ended_version: string(item.remove(ENDED_VERSION)).into_value(),
-            deleted_version: string(item.remove(DELETED_VERSION)).into_value(),
-            occurrence: string(item.remove(RUNNING_OCCURRENCE)).into_value(),
-            completed_occurrence: string(item.remove(COMPLETED_OCCURRENCE)).into_value(),
-            last_occurrence: string(item.remove(LAST_OCCURRENCE)),
-            mark: string(item.remove(LEASEHOLD_WANTED)).into_value(),
-            fencing_token: number(item.remove(FENCING_TOKEN)),
-            stale_at: instant(item.remove(STALE_AT).as_ref()),
-            expire_at: number(item.remove(EXPIRE_AT)).value().copied(),
-            attributes: item.into_iter().collect(),
+            ended_version: row.field(ENDED_VERSION, string).into_value(),
+            deleted_version: row.field(DELETED_VERSION, string).into_value(),
+            occurrence: row.field(RUNNING_OCCURRENCE, string).into_value(),
+            completed_occurrence: row.field(COMPLETED_OCCURRENCE, string).into_value(),
+            last_occurrence: row.field(LAST_OCCURRENCE, string),
+            mark: row.field(LEASEHOLD_WANTED, string).into_value(),
+            fencing_token: row.field(FENCING_TOKEN, number),
+            stale_at: row.field(STALE_AT, instant).into_value(),
+            expire_at: row.field(EXPIRE_AT, number).into_value(),
+            attributes: row.0.into_iter().collect(),
         })
     }
 }
 
-fn field<T>(value: Option<AttributeValue>, read: impl FnOnce(&AttributeValue) -> Option<T>) -> Field<T> {
-    match value {
-        None => Field::Absent,
-        Some(value) => read(&value).map_or(Field::Unreadable, Field::Value),
-    }
-}
-
-pub(crate) fn string(value: Option<AttributeValue>) -> Field<String> {
-    field(value, |value| value.as_s().ok().cloned())
-}
-
-pub(crate) fn number(value: Option<AttributeValue>) -> Field<u64> {
-    field(value, |value| whole_number(value.as_n().ok()?))
-}
-
 /// Reads decimal milliseconds as a string without leading zeros, as the Java client writes them. A lease of zero would
 /// make a held lock as good as free, so it is unreadable; so is the Go client's `20s`.
-fn lease_ms(value: Option<AttributeValue>) -> Field<u64> {
-    field(value, |value| {
-        let digits = value.as_s().ok().filter(|digits| digits.len() <= MAX_LEASE_DIGITS && !digits.starts_with('0'))?;
-        whole_number(digits)
-    })
+fn lease_ms(value: AttributeValue) -> Option<u64> {
+    let digits = string(value).filter(|digits| digits.len() <= MAX_LEASE_DIGITS && !digits.starts_with('0'))?;
+    whole_number(&digits)
 }
 
-fn whole_number(text: &str) -> Option<u64> {
-    let is_decimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|&number| is_decimal && number < NUMBER_LIMIT)
-}
-
-/// Reads a sequence. A fraction counts as the whole number below it, which compares alike with every sequence.
-pub(crate) fn sequence(number: Option<&AttributeValue>, request_id: Option<AttributeValue>) -> Option<Sequence> {
-    let number = number?.as_n().ok()?;
-    let number = number.split('.').next()?.parse().ok().filter(|&number| number <= MAX_SEQUENCE)?;
-    Some(Sequence::stored(number, string(request_id).into_value()))
+/// An expression has no branches: it writes an empty string for what there was not.
+fn not_empty(value: AttributeValue) -> Option<AttributeValue> {
+    (value != AttributeValue::S(String::new())).then_some(value)
 }
 
 /// Reads an instant of any number that DynamoDB can compare with the clock: a fraction counts as the whole number below
 /// it, which compares alike with every whole number.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number out of range becomes the nearest")]
-fn instant(value: Option<&AttributeValue>) -> Option<u64> {
-    Some(value?.as_n().ok()?.parse::<f64>().ok()? as u64)
-}
-
-pub(crate) fn lease_id_hash(value: &AttributeValue) -> Option<LeaseIdHash> {
-    Some(LeaseIdHash(value.as_b().ok()?.as_ref().try_into().ok()?))
+fn instant(value: AttributeValue) -> Option<u64> {
+    Some(digits(value)?.parse::<f64>().ok()? as u64)
 }
 
 #[cfg(test)]

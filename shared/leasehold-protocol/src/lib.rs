@@ -31,6 +31,7 @@
 //! **Limits.** Keys of 2048 bytes, sort keys of 1024, payloads of 256 KiB, leases of 100 ms to a day. Throughput per
 //! key is that of one DynamoDB item: about 1000 writes a second.
 
+mod attributes;
 mod error;
 mod expressions;
 mod item;

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeVar
 
 from ._core import Abandoned, Core
 from ._guard import B, BaseLockGuard, Granted, Holding
@@ -43,6 +43,10 @@ class Held:
     stale_in: float
     """Seconds, from the arrival of the answer, until the lock can be taken over if its holder sends no
     heartbeat."""
+
+    def __bool__(self) -> Literal[False]:
+        """Makes `if guard := client.try_acquire(key):` mean what it says."""
+        return False
 
     def granted(self) -> NoReturn:
         """Raises `LockHeld`. (`Guard.granted` returns the guard.)"""

@@ -162,8 +162,7 @@ class HttpApi:
             # quote, not quote_plus: signers and the service must agree on what a space is.
             url += "?" + urlencode(call.members, quote_via=quote, safe="")
         if self._token is not None:
-            token = self._token if isinstance(self._token, str) else self._token()
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {_one_line(self._token)}"
         if self._auth is not None:
             headers.update(self._auth(Request(call.method, url, headers, body)))
         headers.update(call.headers)
@@ -171,6 +170,14 @@ class HttpApi:
 
     def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
         return Answer(status, headers, parsed(content))
+
+
+def _one_line(token: Token) -> str:
+    """The token, which no error message repeats."""
+    text = token if isinstance(token, str) else token()
+    if not (text.isascii() and text.isprintable()):
+        raise InvalidRequest("is not one line of printable ASCII: strip() what was read from a file", "token")
+    return text
 
 
 def parsed(content: bytes | str) -> object:

@@ -9,10 +9,19 @@ if TYPE_CHECKING:
     from .model import Item, LockView
 
 LossReason: TypeAlias = Literal[
-    "taken-over", "released", "absent", "version-mismatch", "queued", "not-queued", "expired", "forked"
+    "taken-over",
+    "released",
+    "absent",
+    "version-mismatch",
+    "queued",
+    "not-queued",
+    "expired",
+    "forked",
+    "deadline",
 ]
 """The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
-the parent process. The others are the service's; `queued`: the lease id waits, and has no permits."""
+the parent process. `deadline`: the invocation of the Lambda function ends. The others are the service's;
+`queued`: the lease id waits, and has no permits."""
 
 
 class LeaseholdError(Exception):

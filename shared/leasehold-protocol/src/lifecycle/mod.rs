@@ -118,11 +118,30 @@ impl<T> Field<T> {
         }
     }
 
-    pub(crate) fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
+    pub(crate) fn required(self, attribute: &'static str) -> Result<T, CorruptRecord> {
         match self {
             Self::Value(value) => Ok(value),
             Self::Absent => Err(CorruptRecord::new(attribute, "missing")),
             Self::Unreadable => Err(CorruptRecord::new(attribute, "unreadable")),
+        }
+    }
+
+    pub(crate) fn require(&self, attribute: &'static str) -> Result<&T, CorruptRecord> {
+        self.as_ref().required(attribute)
+    }
+
+    pub(crate) fn optional(self, attribute: &'static str) -> Result<Option<T>, CorruptRecord> {
+        match self {
+            Self::Absent => Ok(None),
+            field => field.required(attribute).map(Some),
+        }
+    }
+
+    fn as_ref(&self) -> Field<&T> {
+        match self {
+            Self::Value(value) => Field::Value(value),
+            Self::Absent => Field::Absent,
+            Self::Unreadable => Field::Unreadable,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The attributes of a semaphore's row. Each of them is required, by the rule of [`Field`]: no permit is granted on a
 //! guess.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -9,7 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::lifecycle::{Claim, Ended, Found, Holder, Ring, Semaphore, Spent, Ticket, Tombstone, signed};
 use super::model::{SLOTS, ring_slot};
 use crate::Record;
-use crate::item::{self, AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
+use crate::attributes::{Attributes, bytes, digits, hash, map, number, string};
+use crate::item::{AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
 use crate::item::{
     CAPACITY_REQUEST_ID, CAPACITY_VERSION, LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER,
     SPENT_HOLDERS, SPENT_TICKETS, TICKETS, TOKENS, TableSchema,
@@ -43,8 +44,6 @@ const NUMBER: &str = "number";
 const HOW: &str = "how";
 const TAKEN_OVER: &str = "taken-over";
 const RELEASED: &str = "released";
-
-type Map = HashMap<String, AttributeValue>;
 
 impl TableSchema {
     /// Reads an item that DynamoDB returned, or a missing one, for an operation on a semaphore.
@@ -80,167 +79,119 @@ impl TableSchema {
 }
 
 /// Reads a semaphore's row.
-pub(crate) fn decode(key: &LockKey, mut item: Item) -> Result<Semaphore, CorruptRecord> {
-    if item.contains_key(IS_RELEASED) {
+pub(crate) fn decode(key: &LockKey, item: Item) -> Result<Semaphore, CorruptRecord> {
+    let mut row = Attributes(item);
+    if row.has(IS_RELEASED) {
         return Err(CorruptRecord::new(IS_RELEASED, "set, which no semaphore has"));
     }
-    if item.get(OWNER_NAME).and_then(|name| name.as_s().ok()).is_none_or(|name| name != OWNER) {
+    if row.field(OWNER_NAME, string) != Field::Value(OWNER.to_owned()) {
         return Err(CorruptRecord::new(OWNER_NAME, "not a semaphore's"));
     }
-    let tokens = numbers(&mut item, TOKENS)?;
-    let tickets = numbers(&mut item, TICKETS)?;
-    let holders = entries(&mut item, HOLDERS, &tokens, holder)?;
-    let queue = entries(&mut item, QUEUE, &tickets, ticket)?;
-    let capacity = number(&mut item, CAPACITY)?;
-    let available = available(item.remove(AVAILABLE))?;
+    let tokens = row.required(TOKENS, numbers)?;
+    let tickets = row.required(TICKETS, numbers)?;
+    let holders = entries(&mut row, HOLDERS, &tokens, holder)?;
+    let queue = entries(&mut row, QUEUE, &tickets, ticket)?;
+    let capacity = row.required(CAPACITY, number)?;
+    let available = row.required(AVAILABLE, |value| digits(value)?.parse().ok())?;
     let taken: i64 = holders.values().map(|holder| signed(holder.claim.permits)).sum();
     if available != signed(capacity) - taken {
         return Err(CorruptRecord::new(AVAILABLE, "not what the holders leave"));
     }
-    let spent_holders = ring(&mut item, SPENT_HOLDERS)?;
-    let spent_tickets = ring(&mut item, SPENT_TICKETS)?;
-    let capacity_version = optional_text(&mut item, CAPACITY_VERSION)?;
+    // Rows of earlier versions have no rings.
+    let spent_holders = row.optional(SPENT_HOLDERS, ring)?;
+    let spent_tickets = row.optional(SPENT_TICKETS, ring)?;
+    let capacity_version = row.optional(CAPACITY_VERSION, string)?;
     let expire_at = match &capacity_version {
         Some(_) => None,
-        None => Some(number(&mut item, EXPIRE_AT)?),
+        None => Some(row.required(EXPIRE_AT, number)?),
     };
     Ok(Semaphore {
         key: key.clone(),
-        rvn: text(&mut item, RECORD_VERSION_NUMBER)?,
+        rvn: row.required(RECORD_VERSION_NUMBER, string)?,
         capacity,
         available,
         holders,
         queue,
-        next_ticket: number(&mut item, NEXT_TICKET)?,
-        fencing_token: number(&mut item, FENCING_TOKEN)?,
-        ended: ended(item.remove(ENDED))?,
+        next_ticket: row.required(NEXT_TICKET, number)?,
+        fencing_token: row.required(FENCING_TOKEN, number)?,
+        ended: row.required(ENDED, ended)?,
         has_rings: spent_holders.is_some() && spent_tickets.is_some(),
         spent_holders: spent_holders.unwrap_or_default(),
         spent_tickets: spent_tickets.unwrap_or_default(),
         capacity_version,
-        capacity_request_id: optional_text(&mut item, CAPACITY_REQUEST_ID)?,
-        last_change: text(&mut item, CHANGED)?,
+        capacity_request_id: row.optional(CAPACITY_REQUEST_ID, string)?,
+        last_change: row.required(CHANGED, string)?,
         expire_at,
     })
 }
 
-fn number(item: &mut Item, attribute: &'static str) -> Result<u64, CorruptRecord> {
-    item::number(item.remove(attribute)).require(attribute).copied()
-}
-
-fn text(item: &mut Item, attribute: &'static str) -> Result<String, CorruptRecord> {
-    item::string(item.remove(attribute)).require(attribute).cloned()
-}
-
-fn optional_text(item: &mut Item, attribute: &'static str) -> Result<Option<String>, CorruptRecord> {
-    item.contains_key(attribute).then(|| text(item, attribute)).transpose()
-}
-
-/// Reads a ring, which rows of earlier versions do not have.
-fn ring(item: &mut Item, attribute: &'static str) -> Result<Option<Ring>, CorruptRecord> {
-    if !item.contains_key(attribute) {
-        return Ok(None);
-    }
-    let read = |(slot, value): (String, AttributeValue)| {
-        let map = value.as_m().ok()?;
-        let id = map.get(ID)?.as_s().ok()?.clone();
-        let number = item::number(map.get(NUMBER).cloned()).into_value()?;
+fn ring(value: AttributeValue) -> Option<Ring> {
+    let read = |(slot, value)| {
+        let mut spent = map(value)?;
+        let id = spent.required(ID, string).ok()?;
+        let number = spent.required(NUMBER, number).ok()?;
         (slot == ring_slot(number)).then_some((slot, Spent { number, id }))
     };
-    let slots: Option<Ring> = map(item, attribute)?.into_iter().map(read).collect();
-    slots.map(Some).ok_or(CorruptRecord::new(attribute, "unreadable"))
+    map(value)?.0.into_iter().map(read).collect()
 }
 
 pub(crate) fn encode_spent(spent: &Spent) -> AttributeValue {
     let number = AttributeValue::N(spent.number.to_string());
-    AttributeValue::M(Map::from([(ID.into(), AttributeValue::S(spent.id.clone())), (NUMBER.into(), number)]))
+    AttributeValue::M(Item::from([(ID.into(), AttributeValue::S(spent.id.clone())), (NUMBER.into(), number)]))
 }
 
 pub(crate) fn empty_ring() -> AttributeValue {
-    AttributeValue::M(Map::new())
+    AttributeValue::M(Item::new())
 }
 
-fn map(item: &mut Item, attribute: &'static str) -> Result<Map, CorruptRecord> {
-    match item.remove(attribute) {
-        Some(AttributeValue::M(map)) => Ok(map),
-        Some(_) => Err(CorruptRecord::new(attribute, "unreadable")),
-        None => Err(CorruptRecord::new(attribute, "missing")),
-    }
-}
-
-fn available(value: Option<AttributeValue>) -> Result<i64, CorruptRecord> {
-    let read = |value: AttributeValue| value.as_n().ok().and_then(|text| text.parse().ok());
-    value.and_then(read).ok_or(CorruptRecord::new(AVAILABLE, "unreadable"))
-}
-
-fn numbers(item: &mut Item, attribute: &'static str) -> Result<BTreeMap<String, u64>, CorruptRecord> {
-    let numbers = map(item, attribute)?.into_iter();
-    let read = numbers.map(|(id, value)| Some((id, item::number(Some(value)).into_value()?)));
-    read.collect::<Option<_>>().ok_or(CorruptRecord::new(attribute, "unreadable"))
+fn numbers(value: AttributeValue) -> Option<BTreeMap<String, u64>> {
+    map(value)?.0.into_iter().map(|(id, value)| Some((id, number(value)?))).collect()
 }
 
 /// Reads the entries from two maps with the same names, since an expression can set a number only by itself.
 fn entries<T>(
-    item: &mut Item,
+    row: &mut Attributes,
     attribute: &'static str,
     numbers: &BTreeMap<String, u64>,
-    read: impl Fn(&Map, u64) -> Option<T>,
+    read: impl Fn(Attributes, u64) -> Result<T, CorruptRecord>,
 ) -> Result<BTreeMap<String, T>, CorruptRecord> {
-    let entries = map(item, attribute)?;
+    let entries = row.required(attribute, map)?.0;
     if entries.len() != numbers.len() {
         return Err(CorruptRecord::new(attribute, "not numbered one by one"));
     }
-    let read = |(id, value): (String, AttributeValue)| {
-        let claim = read(value.as_m().ok()?, *numbers.get(&id)?)?;
-        Some((id, claim))
+    let read = |(id, value)| {
+        let entry = read(map(value)?, *numbers.get(&id)?).ok()?;
+        Some((id, entry))
     };
     entries.into_iter().map(read).collect::<Option<_>>().ok_or(CorruptRecord::new(attribute, "unreadable"))
 }
 
-fn claim(map: &Map) -> Option<Claim> {
-    let text = |name: &str| map.get(name)?.as_s().ok().cloned();
-    let number = |name: &str| item::number(map.get(name).cloned()).into_value();
-    let optional = |name: &str| match item::string(map.get(name).cloned()) {
-        Field::Absent => Some(None),
-        Field::Unreadable => None,
-        Field::Value(text) => Some(Some(text)),
-    };
-    let has_sequence = map.contains_key(SEQUENCE) || map.contains_key(REQUEST_ID);
-    let sequence = item::sequence(map.get(SEQUENCE), map.get(REQUEST_ID).cloned());
-    if has_sequence && sequence.is_none() {
-        return None;
-    }
-    Some(Claim {
-        hash: item::lease_id_hash(map.get(HASH)?)?,
-        owner_name: text(NAME)?,
-        principal: optional(PRINCIPAL)?,
-        version: text(VERSION)?,
-        lease_ms: number(LEASE_MS)?,
-        permits: number(PERMITS)?,
-        sequence,
+fn claim(map: &mut Attributes) -> Result<Claim, CorruptRecord> {
+    Ok(Claim {
+        hash: map.required(HASH, hash)?,
+        owner_name: map.required(NAME, string)?,
+        principal: map.optional(PRINCIPAL, string)?,
+        version: map.required(VERSION, string)?,
+        lease_ms: map.required(LEASE_MS, number)?,
+        permits: map.required(PERMITS, number)?,
+        sequence: map.sequence(SEQUENCE, REQUEST_ID).optional(SEQUENCE)?,
     })
 }
 
-fn holder(map: &Map, fencing_token: u64) -> Option<Holder> {
-    Some(Holder {
-        claim: claim(map)?,
+fn holder(mut map: Attributes, fencing_token: u64) -> Result<Holder, CorruptRecord> {
+    let outcome = |name: String| Some(OUTCOMES.iter().find(|(_, known)| *known == name)?.0);
+    Ok(Holder {
+        claim: claim(&mut map)?,
         fencing_token,
-        stale_at: item::number(map.get(STALE_AT).cloned()).into_value()?,
-        data: match map.get(DATA) {
-            None => None,
-            Some(data) => Some(data.as_b().ok()?.as_ref().to_vec()),
-        },
-        outcome: OUTCOMES.iter().find(|(_, name)| map.get(OUTCOME).is_some_and(|value| is_text(value, name)))?.0,
+        stale_at: map.required(STALE_AT, number)?,
+        data: map.optional(DATA, bytes)?,
+        outcome: map.required(OUTCOME, |value| outcome(string(value)?))?,
     })
 }
 
 /// Reads a ticket. Tickets of earlier versions have no time at which they are dead by the clock.
-fn ticket(map: &Map, number: u64) -> Option<Ticket> {
-    let stale_at = match map.get(STALE_AT) {
-        None => None,
-        at => Some(item::number(at.cloned()).into_value()?),
-    };
-    Some(Ticket { claim: claim(map)?, number, stale_at })
+fn ticket(mut map: Attributes, number_of_ticket: u64) -> Result<Ticket, CorruptRecord> {
+    Ok(Ticket { claim: claim(&mut map)?, number: number_of_ticket, stale_at: map.optional(STALE_AT, number)? })
 }
 
 fn is_text(value: &AttributeValue, text: &str) -> bool {
@@ -260,41 +211,44 @@ pub(crate) fn outcome(outcome: GrantOutcome) -> AttributeValue {
 }
 
 /// All slots exist from the first write on, and are empty until they are used.
-fn ended(value: Option<AttributeValue>) -> Result<BTreeMap<String, Ended>, CorruptRecord> {
-    let corrupt = CorruptRecord::new(ENDED, "unreadable");
-    let Some(AttributeValue::M(slots)) = value else { return Err(corrupt) };
-    let is_complete = slots.len() == SLOTS.len() && SLOTS.iter().all(|slot| slots.contains_key(*slot));
-    let read = |(slot, value): (String, AttributeValue)| {
-        let map = value.as_m().ok()?;
-        if map.is_empty() {
-            return Some(None);
-        }
-        let text = |name: &str| map.get(name)?.as_s().ok().cloned();
-        let taken_over = match text(HOW)?.as_str() {
-            TAKEN_OVER => true,
-            RELEASED => false,
-            _ => return None,
-        };
-        Some(Some((slot, Ended { id: text(ID)?, version: text(VERSION)?, taken_over })))
+fn ended(value: AttributeValue) -> Option<BTreeMap<String, Ended>> {
+    let slots = map(value)?;
+    let is_complete = slots.0.len() == SLOTS.len() && SLOTS.iter().all(|slot| slots.has(slot));
+    let used = |(slot, value)| match map(value) {
+        Some(end) if end.0.is_empty() => None,
+        end => Some(end.and_then(end_of).map(|end| (slot, end))),
     };
-    let ends: Option<Vec<_>> = slots.into_iter().map(read).collect();
-    ends.filter(|_| is_complete).map(|ends| ends.into_iter().flatten().collect()).ok_or(corrupt)
+    let ends = slots.0.into_iter().filter_map(used).collect::<Option<_>>();
+    ends.filter(|_| is_complete)
+}
+
+fn end_of(mut map: Attributes) -> Option<Ended> {
+    let taken_over = match map.required(HOW, string).ok()?.as_str() {
+        TAKEN_OVER => true,
+        RELEASED => false,
+        _ => return None,
+    };
+    Some(Ended { id: map.required(ID, string).ok()?, version: map.required(VERSION, string).ok()?, taken_over })
 }
 
 pub(crate) fn empty_slots() -> AttributeValue {
-    AttributeValue::M(SLOTS.iter().map(|slot| ((*slot).to_owned(), AttributeValue::M(Map::new()))).collect())
+    AttributeValue::M(SLOTS.iter().map(|slot| ((*slot).to_owned(), AttributeValue::M(Item::new()))).collect())
 }
 
 pub(crate) fn encode_ended(ended: &Ended) -> AttributeValue {
     let text = |name: &str, value: &str| (name.to_owned(), AttributeValue::S(value.to_owned()));
-    AttributeValue::M(Map::from([text(ID, &ended.id), text(VERSION, &ended.version), text(HOW, how(ended.taken_over))]))
+    AttributeValue::M(Item::from([
+        text(ID, &ended.id),
+        text(VERSION, &ended.version),
+        text(HOW, how(ended.taken_over)),
+    ]))
 }
 
 pub(crate) fn how(taken_over: bool) -> &'static str {
     if taken_over { TAKEN_OVER } else { RELEASED }
 }
 
-fn encode_claim(claim: &Claim) -> Map {
+fn encode_claim(claim: &Claim) -> Item {
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let number = |value: u64| AttributeValue::N(value.to_string());
     let sequence = claim.sequence.as_ref();

@@ -1,0 +1,263 @@
+"""A lock for one invocation of a Lambda function: its deadline, its heartbeats, its freezes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+from ._api import Leaving
+from ._guard import Holding
+from ._runtime import run
+from ._timing import OPERATION_BOUND, heartbeat_every
+from .client import Client
+from .errors import InvalidRequest, LeaseholdError, LockLost, LossReason
+from .guard import Guard
+
+_log = logging.getLogger("leasehold")
+
+PULSE = 0.25
+"""Seconds between two signs of life of the process."""
+
+FROZEN = 1.0
+"""Seconds without a sign of life after which the process counts as frozen."""
+
+_SHORTEST_LEASE = 0.1
+
+LostCallback: TypeAlias = "Callable[[InvocationGuard], object]"
+
+
+class Context(Protocol):
+    """The part of a Lambda context that is needed."""
+
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+class Deadline:
+    """The end of an invocation, by the holder's clock."""
+
+    def __init__(self, client: Client, context: Context, margin: float) -> None:
+        self.now = client._core.world.now
+        self.margin = margin
+        self.at = self.now() + context.get_remaining_time_in_millis() / 1000
+
+    @property
+    def stops(self) -> float:
+        """The time at which the work must end."""
+        return self.at - self.margin
+
+    def left(self, needed: float = 0.0) -> float:
+        """The seconds that are left for a wait, before work that needs so many."""
+        return max(0.0, self.stops - needed - self.now())
+
+    def lease(self, asked: float) -> float:
+        """The lease that is asked for, or what remains of the invocation and the margin, if that is shorter.
+        Raises `InvalidRequest` if there is no time for any work."""
+        now = self.now()
+        if now >= self.stops:
+            raise InvalidRequest(f"the invocation ends in {self.at - now:.1f} s: no time for any work", "margin")
+        return min(asked, self.at + self.margin - now)
+
+
+class InvocationGuard:
+    """The lock of an invocation. Hand `fencing_token` to every resource that the work writes to.
+
+    Heartbeats renew the lease, which never outlasts the invocation by more than the margin. After a freeze of
+    the sandbox, nothing is believed until a heartbeat was answered.
+    """
+
+    def __init__(self, guard: Guard, deadline: Deadline) -> None:
+        # The lease shrinks towards the deadline, and the heartbeats keep pace with it.
+        guard._holding = Holding(manual_heartbeats=True)
+        self.leaving: Leaving | None = None
+        """What the release leaves, if the work came to its end."""
+        self._guard = guard
+        self._deadline = deadline
+        self._lease = guard.lease
+        self._runtime = guard._core.runtime
+        self._state = threading.RLock()
+        self._pulse = deadline.now()
+        self._suspended = False
+        self._is_over = False  # the invocation has ended, or gave the lock back
+        self._loss: LossReason | None = None
+        self._callbacks: list[LostCallback] = []
+        self._sending = threading.Lock()
+
+    def __repr__(self) -> str:
+        return repr(self._guard)
+
+    @property
+    def key(self) -> str:
+        """The lock's key."""
+        return self._guard.key
+
+    @property
+    def sort_key(self) -> str | None:
+        """The lock's sort key, on a table that has one."""
+        return self._guard.sort_key
+
+    @property
+    def fencing_token(self) -> int:
+        """A token above every token granted for this key before."""
+        return self._guard.fencing_token
+
+    @property
+    def data(self) -> bytes | None:
+        """The payload at the time of the grant."""
+        return self._guard.data
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for the lock, as far as a heartbeat has told."""
+        return self._guard.wanted
+
+    @property
+    def lost(self) -> LossReason | None:
+        """The reason to stop: that of a loss, or `deadline`. `None` while the work may go on."""
+        return self._loss or self._guard.lost
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the work may go on. False after a freeze, until a heartbeat was answered."""
+        return not self._is_frozen() and self._loss is None and self._guard.is_held
+
+    def remaining(self) -> float:
+        """Seconds for which nobody else can take the lock over; 0.0 where `is_held` is false."""
+        return self._guard.remaining() if self.is_held else 0.0
+
+    def check(self) -> None:
+        """Raises `LockLost` unless the work may go on. Sends nothing, but after a freeze a heartbeat."""
+        if self._is_frozen():
+            self.heartbeat()
+        if self._loss is not None:
+            raise LockLost(self._loss, key=self.key, sort_key=self.sort_key)
+        self._guard.check()
+
+    def heartbeat(self) -> None:
+        """Renews the lease now. Raises as `Guard.heartbeat`."""
+        with self._sending:
+            lease = self._deadline.at + self._deadline.margin - self._deadline.now()
+            self._guard.heartbeat(lease=max(_SHORTEST_LEASE, min(self._lease, lease)))
+            with self._state:
+                self._suspended, self._pulse = False, self._deadline.now()
+
+    def on_lost(self, callback: LostCallback) -> None:
+        """Runs the callback once, in another thread, when the work must stop; at once if it must already."""
+        with self._state:
+            if self._loss is None:
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    # The rest is for this package.
+
+    def start(self) -> None:
+        """Begins the heartbeats and the watch over the deadline."""
+        self._guard.on_lost(lambda guard: self._tell(guard.lost or "expired"))
+        now = self._deadline.now()
+        self._runtime.schedule(self._tick, now + PULSE)
+        self._runtime.schedule(self._beat, now + self._pause())
+        self._runtime.schedule(self._stop, self._deadline.stops)
+        self._runtime.schedule(self._end, self._deadline.at - self._deadline.margin / 2)
+
+    def finish(self) -> None:
+        """Ends work that came to its end. Raises `LockLost` if the lock was lost, or given back, before. A
+        release that could not be delivered is only logged, unless it leaves something."""
+        if not self._finish():
+            raise LockLost("deadline", key=self.key, sort_key=self.sort_key)
+        self._guard.check()
+        if self.leaving is None:
+            self._give_back()
+        else:
+            self._release(self.leaving)
+
+    def abort(self) -> None:
+        """Ends work that failed."""
+        if self._finish():
+            self._give_back()
+
+    def _finish(self) -> bool:
+        """Ends all background work. Returns whether it was this call that did."""
+        with self._state:
+            was_over, self._is_over = self._is_over, True
+        for task in (self._tick, self._beat, self._stop, self._end):
+            self._runtime.cancel(task)
+        return not was_over
+
+    def _release(self, leaving: Leaving | None) -> None:
+        now = self._deadline.now()
+        last = max(now, self._deadline.at - self._deadline.margin / 4)
+        run(self._guard.release_until(min(last, now + OPERATION_BOUND), leaving))
+
+    def _give_back(self) -> None:
+        try:
+            self._release(None)
+        except LockLost:
+            pass
+        except LeaseholdError as error:
+            _log.warning("%s could not be released, and is free at the end of its lease: %s", self, error)
+
+    def _pause(self) -> float:
+        return max(PULSE, heartbeat_every(None, self._guard.lease))
+
+    def _is_frozen(self) -> bool:
+        with self._state:
+            if not self._is_over and self._deadline.now() - self._pulse > FROZEN:
+                self._suspended = True
+            return self._suspended
+
+    def _tell(self, reason: LossReason) -> None:
+        with self._state:
+            if self._loss is not None or self._is_over:
+                return
+            self._loss, callbacks = reason, self._callbacks
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a callback for %s failed", self)
+
+    async def _tick(self) -> None:
+        with self._state:
+            if self._is_over:
+                return
+            frozen = self._is_frozen()
+            self._pulse = self._deadline.now()
+            self._runtime.schedule(self._tick, self._pulse + PULSE)
+            if frozen:
+                self._runtime.schedule(self._beat, self._pulse)
+
+    async def _beat(self) -> None:
+        try:
+            self.heartbeat()
+        except LeaseholdError as error:
+            if not self._is_over:
+                _log.warning("a heartbeat of %s failed: %s", self, error)
+        with self._state:
+            at = self._deadline.now() + self._pause()
+            if not self._is_over and self._guard.is_held and at < self._deadline.stops:
+                self._runtime.schedule(self._beat, at)
+
+    async def _stop(self) -> None:
+        self._tell("deadline")
+
+    async def _end(self) -> None:
+        if self._finish():
+            self._give_back()
+
+
+@contextmanager
+def kept(guard: Guard, deadline: Deadline, context: Any) -> Iterator[InvocationGuard]:
+    """A block under the lock of an invocation, which `context.leasehold` names meanwhile. Releases on every way
+    out. An exception of the body is raised unchanged."""
+    held = InvocationGuard(guard, deadline)
+    context.leasehold = held
+    held.start()
+    try:
+        yield held
+    except BaseException:
+        held.abort()
+        raise
+    held.finish()

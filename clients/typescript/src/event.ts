@@ -1,0 +1,44 @@
+/** Keys from an event, and durations as people write them. */
+import { InvalidRequestError } from "./errors.js";
+
+/** The key: a template such as `orders/{detail.id}`, or a function of event and context. */
+export type KeyOf<Event, Context> = string | ((event: Event, context: Context) => string);
+
+/** Milliseconds, or a text such as `500ms`, `20s`, `5m`, `24h`, `7d`. */
+export type Duration = number | string;
+
+const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const TEMPLATE = /^(?:[^{}]|\{[^{}]+\})+$/;
+const PLACE = /\{([^{}]+)\}/g;
+const PATH = /^[^.[\]]+(?:\[\d+\])*(?:\.[^.[\]]+(?:\[\d+\])*)*$/;
+const PART = /\[(\d+)\]|([^.[\]]+)/g;
+
+/** Returns the duration in milliseconds. Refuses any other value. */
+export function millisecondsOf(duration: Duration, name: string): number {
+  const [, count, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(String(duration)) ?? [];
+  const milliseconds = typeof duration === "number" ? duration : Number(count) * (UNITS[unit] ?? NaN);
+  if (milliseconds >= 0) return milliseconds;
+  throw new InvalidRequestError(`${name} must be milliseconds, or a text such as "20s", not ${duration}.`, name);
+}
+
+/** Returns the function that reads the key from event and context. Refuses a template that is none. */
+export function keyReader<Event, Context>(key: KeyOf<Event, Context>): (event: Event, context: Context) => string {
+  if (typeof key === "function") return key;
+  const places = [...key.matchAll(PLACE)].map(([, path = ""]) => path);
+  if (!TEMPLATE.test(key) || !places.every((path) => PATH.test(path)))
+    throw new InvalidRequestError(`${JSON.stringify(key)} is no template: a path in braces is {name.name[0]}.`, "key");
+  return (event) => key.replace(PLACE, (_, path: string) => textAt(event, path));
+}
+
+function textAt(event: unknown, path: string): string {
+  let value = event;
+  for (const [, index, name = ""] of path.matchAll(PART)) {
+    if (index !== undefined) value = Array.isArray(value) ? value[Number(index)] : undefined;
+    else if (typeof value === "object" && value !== null && !Array.isArray(value) && Object.hasOwn(value, name))
+      value = (value as Record<string, unknown>)[name];
+    else value = undefined;
+    if (value === undefined || value === null) throw new InvalidRequestError(`The event has no ${path}.`, "key");
+  }
+  if ((typeof value === "string" && value !== "") || Number.isSafeInteger(value)) return String(value);
+  throw new InvalidRequestError(`${path} of the event is neither a text nor a whole number.`, "key");
+}

@@ -1,0 +1,221 @@
+/** A lock around a handler: keys, contention, the deadline, and every way out. */
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
+import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
+import { aborted, breakHeld, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
+
+const service = await LocalService.start();
+after(() => service[Symbol.asyncDispose]());
+const client = service.client();
+
+/** The context of an invocation that ends after so many milliseconds. */
+function contextOf(milliseconds = 30_000): LambdaContext {
+  const ends = performance.now() + milliseconds;
+  return { getRemainingTimeInMillis: () => Math.max(0, Math.round(ends - performance.now())) };
+}
+
+const isFree = async (key: string): Promise<boolean> => (await client.get(key))?.state === "released";
+const reasonOf = (reason: string) => (error: unknown) => error instanceof LockLostError && error.reason === reason;
+
+test("key is read from the event", async () => {
+  const event = { detail: { id: 7 }, "detail-type": "paid", Records: [{ body: "a" }, { body: "b" }] };
+  const prefix = freshKey();
+  for (const [key, expected] of [
+    ["orders/{detail.id}", "orders/7"],
+    ["{Records[1].body}-{detail-type}", "b-paid"],
+    ["fixed", "fixed"],
+  ] as const) {
+    const handler = withLock(async (_: typeof event, context) => context.leasehold.key, { key: prefix + key, client });
+    assert.equal(await handler(event, contextOf()), prefix + expected);
+  }
+  const byFunction = withLock(async (_: typeof event, context) => context.leasehold.key, {
+    key: ({ detail }) => `${prefix}${detail.id}`,
+    client,
+  });
+  assert.equal(await byFunction(event, contextOf()), `${prefix}7`);
+});
+
+test("missing path is named before anything is asked", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  for (const path of ["detail.id", "Records[3].body", "a.b", "flag", "a", "toString"]) {
+    const handler = withLock(async () => assert.fail("it ran"), { key: `{${path}}`, client: other });
+    await assert.rejects(
+      handler({ Records: [], a: [], flag: true }, contextOf()),
+      (error) => error instanceof InvalidRequestError && error.message.includes(path),
+    );
+  }
+  assert.equal(proxy.seen.length, 0);
+  for (const key of ["{}", "a{b", "a}b", "{a..b}", "{a[x]}", "{[0]}", ""])
+    assert.throws(() => withLock(async () => 1, { key, client }), InvalidRequestError);
+  for (const lease of ["x", "5", "-1s", -1, NaN])
+    assert.throws(() => withLock(async () => 1, { key: "k", client, lease }), InvalidRequestError);
+});
+
+test("error of the handler releases", async () => {
+  const key = freshKey();
+  const failure = new Error("as it was told");
+  const handler = withLock(
+    async () => {
+      throw failure;
+    },
+    { key, client },
+  );
+  await assert.rejects(handler({}, contextOf()), (error) => error === failure);
+  assert.ok(await isFree(key));
+});
+
+test("heartbeats never outlast the margin", async () => {
+  const key = freshKey();
+  const leases = new Map<string, number>();
+  const handler = withLock(
+    async (_: object, context) => {
+      let before = context.getRemainingTimeInMillis();
+      while (context.leasehold.isHeld) {
+        const seen = await client.get(key);
+        assert.ok(seen);
+        if (!leases.has(seen.recordVersionNumber)) {
+          // It was sent after the look before, so less than `before` was left.
+          leases.set(seen.recordVersionNumber, seen.leaseDurationMs);
+          assert.ok(seen.leaseDurationMs <= Math.min(2000, before + 500) + 10);
+        }
+        before = context.getRemainingTimeInMillis();
+        await sleep(20);
+      }
+    },
+    { key, client, lease: "2s", margin: 500 },
+  );
+  await handler({}, contextOf(4000));
+  assert.equal(Math.max(...leases.values()), 2000);
+  assert.ok(Math.min(...leases.values()) < 2000);
+});
+
+test("work that goes on is told and the lock released", async () => {
+  const key = freshKey();
+  const handler = withLock(
+    async (_: object, context) => {
+      await aborted(context.leasehold.signal);
+      assert.equal(context.leasehold.lost, "deadline");
+      assert.equal(context.leasehold.remaining(), 0);
+      await assert.rejects(context.leasehold.check(), reasonOf("deadline"));
+      return new Promise(() => undefined);
+    },
+    { key, client, margin: "1s" },
+  );
+  const context = contextOf(2000);
+  await assert.rejects(handler({}, context), reasonOf("deadline"));
+  assert.ok(await isFree(key));
+});
+
+test("work that stops when told returns its result", async () => {
+  const key = freshKey();
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      await aborted(leasehold.signal);
+      return "checkpoint";
+    },
+    { key, client, margin: "10s" },
+  );
+  assert.equal(await handler({}, contextOf(11_000)), "checkpoint");
+  assert.ok(await isFree(key));
+});
+
+test("nothing is asked without time for work", async () => {
+  const handler = withLock(async () => assert.fail("it ran"), { key: freshKey(), client });
+  await assert.rejects(handler({}, contextOf(900)), InvalidRequestError);
+});
+
+test("contention is answered as chosen", async () => {
+  const key = freshKey();
+  const holder = guardOf(await service.client().tryAcquire(key));
+  for (const onContention of ["raise", "skip", "wait"] as const) {
+    const options = { key, client, onContention, skipped: "busy", workNeeds: "27500ms" };
+    const handler = withLock(async () => "ran", options);
+    const context = contextOf();
+    if (onContention === "skip") assert.equal(await handler({}, context), "busy");
+    else await assert.rejects(handler({}, context), LockHeldError);
+    // A wait takes its time, and leaves what the work needs.
+    assert.equal(context.getRemainingTimeInMillis() <= 28_600, onContention === "wait");
+  }
+  setTimeout(() => void holder.release(), 300);
+  assert.equal(await withLock(async () => "ran", { key, client, onContention: "wait" })({}, contextOf()), "ran");
+});
+
+test("loss aborts the signal", async () => {
+  const key = freshKey();
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      await breakHeld(client, key);
+      await aborted(leasehold.signal);
+      assert.equal(leasehold.isHeld, false);
+    },
+    { key, client, lease: 500 },
+  );
+  await assert.rejects(handler({}, contextOf()), LockLostError);
+});
+
+test("nothing is believed after a freeze until a heartbeat", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      // No timer fires, as in a frozen sandbox.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.remaining(), 0);
+      assert.equal(proxy.calls("heartbeat").length, 0);
+      await leasehold.check();
+      assert.ok(proxy.calls("heartbeat").length > 0);
+      assert.ok(leasehold.isHeld);
+    },
+    { key, client: other },
+  );
+  await handler({}, contextOf());
+});
+
+function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {
+  return {
+    messageId: `m${number}`,
+    receiptHandle: `r${number}`,
+    body,
+    attributes: { MessageGroupId },
+    eventSourceARN: "arn:aws:sqs:eu-central-1:123456789012:orders",
+  };
+}
+
+test("held record comes again and others go on", async () => {
+  const key = freshKey();
+  const ran: string[] = [];
+  const hidden: { VisibilityTimeout: number }[] = [];
+  const sqs = {
+    changeMessageVisibility: (input: { VisibilityTimeout: number }) => Promise.resolve(void hidden.push(input)),
+  };
+  const handler = withLock(
+    (record: SqsRecord) => {
+      ran.push(record.messageId);
+      if (record.messageId === "m3") throw new Error("this one fails");
+    },
+    { key: "{body}", client, onContention: "sqs-retry", sqs },
+  );
+  const holder = guardOf(await service.client().tryAcquire(key, { lease: 10_000 }));
+  const failures = (...messages: string[]) => ({
+    batchItemFailures: messages.map((itemIdentifier) => ({ itemIdentifier })),
+  });
+  const mixed = [recordOf(1, `${key}-a`), recordOf(2, key), recordOf(3, `${key}-c`), recordOf(4, `${key}-d`)];
+  assert.deepEqual(await handler({ Records: mixed }, contextOf()), failures("m2", "m3"));
+  assert.deepEqual(ran, ["m1", "m3", "m4"]);
+  assert.deepEqual(hidden, [
+    {
+      QueueUrl: "https://sqs.eu-central-1.amazonaws.com/123456789012/orders",
+      ReceiptHandle: "r2",
+      VisibilityTimeout: 10,
+    },
+  ]);
+  const fifo = [recordOf(5, key, "g"), recordOf(6, `${key}-b`, "g"), recordOf(7, `${key}-c`, "h")];
+  assert.deepEqual(await handler({ Records: fifo }, contextOf()), failures("m5", "m6"));
+  assert.equal(ran.at(-1), "m7");
+  assert.deepEqual(await handler({ Records: [recordOf(8, `${key}-e`)] }, contextOf(900)), failures("m8"));
+  await holder.release();
+});

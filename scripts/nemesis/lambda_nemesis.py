@@ -1,0 +1,225 @@
+"""Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given the same event twice.
+
+Each sandbox is a process behind a Runtime API of its own (lambda_runtime.py). The store checks fencing tokens, and
+lambda_checker.py reads what happened. A run in which one kind of end did not happen has shown nothing, and fails.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from lambda_checker import violations
+from lambda_runtime import Sandbox
+from nemesis import Service
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONTENDERS = ROOT / "scripts/contenders"
+COMMANDS = {
+    "python": [os.environ.get("CONTEND_PYTHON", "python3"), "-m", "awslambdaric", "function.handler"],
+    "typescript": ["node", str(CONTENDERS / "function.mjs")],
+}
+TIMEOUT = 2.0
+MARGIN = 0.6
+SKEW = 1.0
+"""Seconds that the service allows between two clocks, and waits for before it judges a holder dead."""
+KEYS = ("Moe", "Larry")
+KINDS = ("returns", "returns", "returns", "raises", "dies", "overruns", "stops", "asynchronous")
+NEEDED = ("returned", "raised", "timed-out", "crashed", "paused", "frozen", "twice", "written")
+
+
+class Store:
+    """Takes writes whose token is not below an earlier one, and notes each."""
+
+    def __init__(self, note):
+        highest = Counter()
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                write = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    accepted = write["token"] >= highest[write["key"]]
+                    highest[write["key"]] = max(highest[write["key"]], write["token"])
+                    note("wrote", accepted=accepted, **write)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *arguments):
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request, client_address):
+                pass  # a function that was killed
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+
+class Nemesis:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.random = random.Random(args.seed)
+        self.history, self.counts = [], Counter()
+        self.lock = threading.Lock()
+        self.service = Service(os.environ["LEASEHOLD"], dict(os.environ), folder, None)
+        self.url = f"http://{self.service.address}"
+        self.store = Store(self.note)
+        self.probes = []
+        self.ends = time.monotonic() + args.seconds
+        self.failures = []
+
+    def note(self, event, **members):
+        with self.lock:
+            self.history.append({"event": event, "at": time.monotonic_ns(), **members})
+
+    def ask(self, path, body=None):
+        """Returns status and document of a request to the service."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def holder(self, key):
+        status, lock = self.ask(f"/v1/lock?key={key}")
+        return lock["fencingToken"] if status == 200 and lock["state"] == "held" else None
+
+    def probe(self, invocation):
+        """Acquires by the service's clock, once nothing of the invocation may be left."""
+        time.sleep(max(0.0, invocation.deadline + MARGIN + SKEW + 0.1 - time.time()))
+        for key in KEYS:
+            lease = str(uuid.uuid4())
+            body = {"key": key, "ownerName": "probe", "leaseId": lease, "leaseDurationMs": 1000, "staleness": "clock"}
+            status, answer = self.ask("/v1/acquire", body)
+            self.note(
+                "probed", key=key, who=invocation.id, token=answer["lock"]["fencingToken"] if status == 409 else None
+            )
+            if status == 200:
+                self.ask("/v1/release", {"key": key, "leaseId": lease})
+
+    def event(self):
+        return {
+            "key": self.random.choice(KEYS),
+            "kind": self.random.choice(KINDS),
+            "contention": self.random.choice(("raise", "wait", "wait", "skip")),
+            "seconds": self.random.choice((0.05, 0.2, 0.5)),
+        }
+
+    def run(self, kind, number):
+        """Gives one sandbox after the other events, until the time is over."""
+        try:
+            while time.monotonic() < self.ends:
+                self.live(kind, number)
+        except Exception as error:
+            self.failures.append(f"{kind}-{number}: {error!r}")
+
+    def live(self, kind, number):
+        environment = {
+            "PYTHONPATH": str(CONTENDERS),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LAMBDA_SERVICE": self.url,
+            "LAMBDA_STORE": self.store.url,
+            "AWS_LAMBDA_FUNCTION_NAME": "f",
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128",
+            "AWS_LAMBDA_LOG_GROUP_NAME": "g",
+            "AWS_LAMBDA_LOG_STREAM_NAME": "s",
+        }
+        with open(self.folder / f"{kind}-{number}.log", "ab") as output:
+            sandbox = Sandbox(COMMANDS[kind], environment, output)
+        try:
+            repeated = None
+            while sandbox.is_alive and time.monotonic() < self.ends:
+                with self.lock:
+                    event = repeated or self.event()
+                    trouble, again = self.random.random(), self.random.random()
+                    pause = self.random.uniform(0.2, 1.5)
+                self.counts["twice"] += repeated is not None
+                if event["kind"] in ("overruns", "stops", "asynchronous"):
+                    event["seconds"] = 3 * TIMEOUT
+                if trouble < 0.1:
+                    threading.Timer(pause, sandbox.kill).start()
+                elif trouble < 0.3:
+                    threading.Thread(target=self.pause, args=(sandbox, pause), daemon=True).start()
+                invocation = sandbox.invoke(event, TIMEOUT)
+                self.note("ended", who=invocation.id, how=invocation.how)
+                self.note("found", key=event["key"], who=invocation.id, token=self.holder(event["key"]))
+                self.counts[invocation.how] += 1
+                # Whoever got no answer, or an error, sends the event again.
+                repeated = event if invocation.how != "returned" and again < 0.5 else None
+                probe = threading.Thread(target=self.probe, args=(invocation,))
+                probe.start()
+                self.probes.append(probe)
+            self.counts["frozen"] += sandbox.freezes
+        finally:
+            sandbox.close()
+
+    def pause(self, sandbox, seconds):
+        time.sleep(self.args.pause_after * seconds)
+        self.counts["paused"] += sandbox.pause(seconds)
+
+    def report(self):
+        """Prints what happened, and returns what is wrong."""
+        writes = [event for event in self.history if event["event"] == "wrote"]
+        self.counts["written"] = sum(event["accepted"] for event in writes)
+        self.counts["refused"] = len(writes) - self.counts["written"]
+        print("contend:", ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items())))
+        wrong = violations(self.history) + self.failures
+        return wrong + [f"nothing was {name}" for name in NEEDED if not self.counts[name]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("seconds", nargs="?", type=float, default=20, help="how long (default: 20)")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the events and the faults")
+    parser.add_argument("--python", type=int, default=3, help="sandboxes at once")
+    parser.add_argument("--typescript", type=int, default=3)
+    parser.add_argument("--pause-after", type=float, default=0.2, help="part of a pause that goes before it")
+    parser.add_argument("--keep", metavar="FOLDER", help="leave history and logs there")
+    args = parser.parse_args()
+    print(f"contend: functions, seed {args.seed}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(args.keep or temporary)
+        folder.mkdir(exist_ok=True)
+        nemesis = Nemesis(args, folder)
+        try:
+            sandboxes = [(kind, number) for kind in COMMANDS for number in range(getattr(args, kind))]
+            threads = [threading.Thread(target=nemesis.run, args=sandbox) for sandbox in sandboxes]
+            for thread in threads:
+                thread.start()
+            for thread in [*threads, *nemesis.probes]:
+                thread.join()
+            for probe in nemesis.probes:
+                probe.join()
+        finally:
+            nemesis.service.kill()
+        with open(folder / "history.jsonl", "w") as file:
+            file.writelines(json.dumps(event) + "\n" for event in nemesis.history)
+        wrong = nemesis.report()
+        for sentence in wrong[:20]:
+            print("VIOLATION:", sentence)
+        if nemesis.failures:
+            for log in folder.glob("*.log"):
+                print(f"-- {log.name}\n{log.read_text()[-1500:]}")
+    print(f"contend: {len(wrong)} violations")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The checker finds the violations of a history, and nothing in a correct one."""
+
+import unittest
+
+from lambda_checker import violations
+
+
+def wrote(who, token, accepted=True, key="Moe"):
+    return {"event": "wrote", "key": key, "token": token, "who": who, "accepted": accepted}
+
+
+def ended(who, how="returned"):
+    return {"event": "ended", "who": who, "how": how}
+
+
+def found(who, token, event="found", key="Moe"):
+    return {"event": event, "key": key, "who": who, "token": token}
+
+
+class CheckerTest(unittest.TestCase):
+    def test_good_history_is_good(self):
+        history = [
+            *(wrote("A", 1), wrote("A", 9, key="Larry"), wrote("A", 1), ended("A"), found("A", None)),
+            *(wrote("B", 2), ended("B", "timed-out"), found("B", 2), found("B", None, "probed")),
+            *(wrote("C", 3), wrote("B", 2, accepted=False), ended("C", "raised"), found("C", 4)),
+        ]
+        self.assertEqual(violations(history), [])
+
+    def assert_found(self, text, *history):
+        self.assertTrue(any(text in violation for violation in violations(history)), violations(history))
+
+    def test_two_at_once_are_found(self):
+        self.assert_found("two at once", wrote("A", 1), wrote("B", 2), wrote("A", 1))
+
+    def test_refused_write_counts_as_seen(self):
+        self.assert_found("two at once", wrote("B", 2, accepted=False), wrote("A", 1))
+
+    def test_token_of_two_is_found(self):
+        self.assert_found("one token for two", wrote("A", 1), wrote("B", 1))
+
+    def test_lock_that_is_left_behind_is_found(self):
+        for how in ("returned", "raised"):
+            self.assert_found("left behind", wrote("A", 1), ended("A", how), found("A", 1))
+
+    def test_lock_beyond_the_margin_is_found(self):
+        self.assert_found("beyond the margin", wrote("A", 1), ended("A", "timed-out"), found("A", 1, "probed"))
+
+
+if __name__ == "__main__":
+    unittest.main()
