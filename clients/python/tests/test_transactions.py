@@ -349,30 +349,21 @@ def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, pro
     assert len(set(ids)) == 5, "one id for each transaction, and for its repeats"
 
 
-@pytest.mark.parametrize("is_first_try_over", [False, True])
-def test_call_under_a_business_key_is_carried_out_once(
-    bank: Bank, make_client: MakeClient, is_first_try_over: bool
-) -> None:
-    """Two processes make the call. Where its first try was rolled back, both come to the same next one."""
-    moe, namespace = bank.open(100), uuid.uuid4()
-    transaction_id = derive_transaction_id(namespace, "order 4711")
+def test_call_under_a_business_key_is_carried_out_once(bank: Bank, make_client: MakeClient) -> None:
+    moe = bank.open(100)
+    transaction_id = derive_transaction_id(uuid.uuid4(), "order 4711")
     members = {"UpdateExpression": "ADD balance :one", "ExpressionAttributeValues": {":one": 1}}
     for _ in range(2):
-        client = make_client()
-        if is_first_try_over:
-            with pytest.raises((TransactionNotFound, TransactionRolledBack)):
-                client.resume_transaction(transaction_id).commit()
-        client.transact(
-            [{"Update": {"TableName": TABLE, "Key": key(moe), **members}}], transaction_id=transaction_id
-        )
+        client = make_client(bank.url)
+        client.transact([{"Update": {"TableName": TABLE, "Key": key(moe), **members}}], transaction_id=transaction_id)
     assert bank.balance(moe) == 101
 
 
 def test_derived_id_is_that_of_the_rfc() -> None:
     dns = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
     assert derive_transaction_id(dns, "www.example.com") == "5c146b14-3c52-8afd-938a-375d0df1fbf6"
-    assert derive_transaction_id(uuid.UUID(dns), "Bestellung 4711 – ä") == "eee7051e-6be9-821f-ac27-9e98b988a09f"
-    with pytest.raises(ValueError):
+    assert derive_transaction_id(uuid.UUID(dns), "Bestellung 4711, ä") == "0b84e752-9b93-81ec-8b92-0440b68bc3c5"
+    with pytest.raises(ValueError, match="badly formed"):
         derive_transaction_id("orders", "1")
 
 

@@ -16,7 +16,9 @@ export const NEXT_TRY = "next try";
 export async function deriveTransactionId(namespace: string, key: string): Promise<string> {
   const digits = namespace.replaceAll("-", "");
   if (!/^[0-9a-f]{32}$/i.test(digits)) throw new TypeError("the namespace must be a UUID");
-  const prefix = Uint8Array.from({ length: 16 }, (_, index) => Number.parseInt(digits.slice(2 * index, 2 * index + 2), 16));
+  const prefix = Uint8Array.from({ length: 16 }, (_, index) =>
+    Number.parseInt(digits.slice(2 * index, 2 * index + 2), 16),
+  );
   const name = new Uint8Array([...prefix, ...new TextEncoder().encode(key)]);
   const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", name)).slice(0, 16);
   bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x80;

@@ -607,10 +607,7 @@ export class Client implements AsyncDisposable {
    * @throws {TransactionCommittedError} the requests were carried out, but the answer, with the items of the writes,
    *   was lost.
    */
-  async transact(
-    requests: readonly TransactionRequest[],
-    options: OneCallOptions = {},
-  ): Promise<(Item | undefined)[]> {
+  async transact(requests: readonly TransactionRequest[], options: OneCallOptions = {}): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
   }
 

@@ -87,12 +87,7 @@ export async function transact(
     for (;;) {
       const body = { transactionId: id, retryOf, requests: entries, commit: true };
       try {
-        const answer = await send(
-          context,
-          id,
-          (sendOptions) => service.ask("begin", body, sendOptions),
-          signal,
-        );
+        const answer = await send(context, id, (sendOptions) => service.ask("begin", body, sendOptions), signal);
         return { value: (answer.answers ?? []).map(answerFromWire) };
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };

@@ -37,7 +37,7 @@ mod tests {
         const DNS: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
         for (key, expected) in [
             ("www.example.com", "5c146b14-3c52-8afd-938a-375d0df1fbf6"),
-            ("Bestellung 4711 – ä", "eee7051e-6be9-821f-ac27-9e98b988a09f"),
+            ("Bestellung 4711, ä", "0b84e752-9b93-81ec-8b92-0440b68bc3c5"),
         ] {
             assert_eq!(derive_transaction_id(DNS, key).expect("a UUID"), expected);
         }

@@ -3,8 +3,9 @@
 use leasehold_client::transactions::{Request, TransactionOptions, derive_transaction_id};
 use leasehold_client::{Client, ErrorKind};
 use leasehold_tests::bank::ACCOUNTS;
+use tokio::time::sleep;
 
-use super::{ADD, Fate, add, bank, key};
+use super::{ADD, Fate, SECOND, add, bank, key, take};
 
 /// The problem of a call that waited in vain.
 const CONTENDED: &str = r#"{"type": "contended", "status": 409, "title": "t", "detail": "d", "publicId": "x"}"#;
@@ -57,7 +58,7 @@ async fn equal_calls_of_two_handles_count_each() {
 
 /// A call that waited in vain is not counted, and is counted again when it is repeated.
 #[tokio::test(start_paused = true)]
-async fn commit_is_refused_when_the_repeat_of_a_contended_add_is_missing() {
+async fn commit_is_refused_when_a_contended_repeat_is_missing() {
     for is_repeated in [true, false] {
         let (bank, network, client) = bank(&[("a", 100)]).await;
         let tx = client.begin_transaction().await.expect("begun");
@@ -79,20 +80,34 @@ async fn commit_is_refused_when_the_repeat_of_a_contended_add_is_missing() {
 /// Two processes make the call. Where its first try was rolled back, both come to the same next one.
 #[tokio::test(start_paused = true)]
 async fn call_under_a_business_key_is_carried_out_once() {
-    for is_first_try_over in [false, true] {
-        let (bank, _, client) = bank(&[("a", 100)]).await;
+    for is_contended in [false, true] {
+        let (bank, network, client) = bank(&[("a", 100)]).await;
         let id = derive_transaction_id("8f6d2f0a-54f0-4a6c-9d0e-6b4b4d9a7c11", "order 4711").expect("a UUID");
-        if is_first_try_over {
-            client.resume_transaction(&id).rollback().await.expect_err("there was none");
-        }
         let options = TransactionOptions::new().id(id);
-        for client in [client, Client::new(bank.transport())] {
+        let call = async |client: &Client| {
             let request = Request::update(ACCOUNTS, key("a"), "ADD balance :x").value(":x", 1);
             client.transact_with(&options, [request]).await.expect("committed");
-            let refused = client.transaction_with(&options, async |tx| add(&tx, "a", 1).await).await;
-            assert!(matches!(refused.expect_err("no body").kind(), ErrorKind::InvalidRequest { .. }));
+        };
+        if is_contended {
+            let holder = take(&bank, "a").await;
+            // The older one goes first, so the two must not begin in the same millisecond.
+            sleep(SECOND / 100).await;
+            tokio::join!(call(&client), async {
+                // Longer than a call waits.
+                for _ in 0..40 {
+                    sleep(SECOND * 3 / 10).await;
+                    holder.keep_alive().await.expect("alive");
+                }
+                holder.rollback().await.expect("rolled back");
+            });
+            assert!(network.take_log().len() > 2, "the first try was rolled back");
+        } else {
+            call(&client).await;
         }
+        call(&Client::new(bank.transport())).await;
         assert_eq!(bank.balance("a").await, Some(101));
         bank.assert_clean().await;
+        let refused = client.transaction_with(&options, async |tx| add(&tx, "a", 1).await).await;
+        assert!(matches!(refused.expect_err("no body").kind(), ErrorKind::InvalidRequest { .. }));
     }
 }
