@@ -12,7 +12,8 @@
 # scripts/nemesis/checker.py lists the violations of a history.
 #
 #   scripts/contend.sh transactions [SECONDS [OPTION…]]    items in transactions
-#   scripts/contend.sh coordination [SECONDS [OPTION…]]    semaphores, queues, elections, occurrences, several locks, jobs
+#   scripts/contend.sh coordination [SECONDS [OPTION…]]    semaphores, queues, elections, occurrences, several locks, jobs;
+#                                                          before them, 40 s of two callers for each lock, who must share it evenly
 #
 # These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
 # the other; transactions_checker.py and coordination_checker.py know the history alone.
@@ -45,6 +46,9 @@ fi
     (cd "$root" && cargo build --quiet --package leasehold-client --example contender --example agent)
 
 python3 -m unittest discover -q -s "$root/scripts/nemesis"
+if [[ ${1:-} == coordination ]]; then
+    python3 "$root/scripts/nemesis/sharing.py"
+fi
 if [[ ${1:-} == transactions || ${1:-} == coordination ]]; then
     exec python3 "$root/scripts/nemesis/$1_nemesis.py" "${@:2}"
 fi

@@ -16,6 +16,65 @@ const change = ({ amount, value }) =>
     ? ["ADD n :v", { ":v": amount }]
     : ["SET l = list_append(if_not_exists(l, :none), :v)", { ":none": [], ":v": [value] }];
 
+/** A body was left without success, or goes on. */
+class Unfinished extends Error {}
+/** Milliseconds for `once` or `lead`, whose body has ended. A leader who lost its lead stands again. */
+const ENDS = 20_000;
+
+/**
+ * Starts `once` or `lead`. Resolves with the guard of the body, which goes on until `release` says how it ends, or
+ * with the outcome, where the body was not called.
+ */
+async function inside(run) {
+  let end;
+  let begin;
+  const ended = new Promise((resolve) => {
+    end = resolve;
+  });
+  const begun = new Promise((resolve) => {
+    begin = resolve;
+  });
+  const outcome = run(async (guard) => {
+    begin(guard);
+    if (!(await ended)) throw new Unfinished("left");
+  });
+  outcome.catch(() => {});
+  const guard = await Promise.race([begun, outcome]);
+  if (guard?.kind !== "granted") return { kind: "held" };
+  return {
+    kind: "inside",
+    fencingToken: guard.fencingToken,
+    get isHeld() {
+      return guard.isHeld;
+    },
+    abandon: () => end(false),
+    release: async ({ kind, completed }) => {
+      end(kind === "lead" || completed !== undefined);
+      const late = new Promise((_, reject) => setTimeout(reject, ENDS, new Unfinished("goes on")).unref());
+      await Promise.race([outcome, late]);
+    },
+  };
+}
+
+/** Breaks a lock, or one of the holders and waiters of a semaphore. */
+async function breakOne({ key, kind, pick }) {
+  if (kind === "lock") {
+    const lock = await client.get(key);
+    if (lock?.state !== "held") return {};
+    await client.breakLock(key, lock.recordVersionNumber);
+    return { number: lock.fencingToken };
+  }
+  const view = await client.getSemaphore(key);
+  const entries = [
+    ...(view?.holders ?? []).map(({ holderId, version, fencingToken }) => [holderId, version, fencingToken]),
+    ...(view?.queue ?? []).map(({ ticketId, version, number }) => [ticketId, version, number]),
+  ];
+  if (entries.length === 0) return {};
+  const [id, version, number] = entries[pick % entries.length];
+  await client.breakEntry(key, id, version);
+  return { number };
+}
+
 async function acquire({ kind, keys, claim, permits, capacity, lease, ticketLease, wait, occurrence }) {
   const options = { ownerName: claim, lease: Math.round(lease * 1000) };
   const waiting = { ...options, wait: wait * 1000 };
@@ -26,10 +85,13 @@ async function acquire({ kind, keys, claim, permits, capacity, lease, ticketLeas
   }
   if (kind === "all") return client.acquireAll(keys, waiting);
   if (kind === "election") return new Election(client, keys[0], claim).campaign(waiting);
+  if (kind === "lead") return inside((body) => new Election(client, keys[0], claim).lead(body, waiting));
+  if (kind === "once") return inside((body) => client.once(keys[0], occurrence, body, waiting));
   return client.acquire(keys[0], { ...waiting, ...(occurrence && { occurrence }) });
 }
 
 async function acquireAloud(order) {
+  if (held?.kind === "inside") held.abandon();
   const signs = setInterval(() => say({ waiting: true }), 200);
   try {
     held = await acquire(order);
@@ -62,9 +124,11 @@ const orders = {
   acquire: acquireAloud,
   believe: async () => ({ believed: held.isHeld }),
   keep: async ({ permits }) => held.keep(permits),
-  release: async ({ completed }) => {
-    await held.release(completed ? { completed } : {});
+  release: async ({ kind, completed }) => {
+    if (held.kind === "inside") await held.release({ kind, completed });
+    else await held.release(completed ? { completed } : {});
   },
+  break: breakOne,
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
@@ -72,7 +136,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     say((await orders[order.do](order)) ?? {});
   } catch (error) {
-    if (!(error instanceof LeaseholdError)) throw error;
+    if (!(error instanceof LeaseholdError || error instanceof Unfinished)) throw error;
     say({ error: error.constructor.name.replace(/Error$/, ""), detail: error.message });
   }
 }

@@ -6,8 +6,10 @@ the agent waits for a grant it says so five times a second.
 
 import json
 import os
+import queue
 import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from decimal import Decimal
 
 from leasehold import Client, Held, LeaseholdError
@@ -16,7 +18,55 @@ from leasehold.election import Election
 TABLE = os.environ["CONTEND_TABLE"]
 client = Client(os.environ["LEASEHOLD_URL"], owner_name="python")
 lock = threading.Lock()
+bodies = ThreadPoolExecutor(1000)
 held = tx = None
+
+ENDS = 20.0
+"""Seconds for `once` or `lead`, whose body has ended. A leader who lost its lead stands again."""
+
+
+class Unfinished(Exception):
+    """A body was left without success, or goes on."""
+
+
+class Inside:
+    """A guard that `once` or `lead` hands to its body. The body goes on until it is told to end."""
+
+    def __init__(self, run):
+        begun: queue.SimpleQueue = queue.SimpleQueue()
+        self._end: Future = Future()
+
+        def body(guard):
+            begun.put(guard)
+            if not self._end.result():
+                raise Unfinished
+
+        self._outcome = bodies.submit(run, body)
+        self._outcome.add_done_callback(lambda _: begun.put(None))
+        self._guard = begun.get()
+        if self._guard is None:
+            self._outcome.result()
+
+    @property
+    def is_held(self):
+        return self._guard.is_held
+
+    @property
+    def fencing_token(self):
+        return self._guard.fencing_token
+
+    @property
+    def was_called(self):
+        return self._guard is not None
+
+    def end(self, succeeds):
+        if not self._end.done():
+            self._end.set_result(succeeds)
+
+    def outcome(self):
+        if not wait([self._outcome], ENDS).done:
+            raise Unfinished
+        return self._outcome.result()
 
 
 def say(answer):
@@ -50,6 +100,11 @@ def acquire(order):
         return client.acquire_all(order["keys"], **wait, **options)
     if kind == "election":
         return Election(client, key, order["claim"], **options).campaign(**wait)
+    if kind == "lead":
+        return Inside(Election(client, key, order["claim"], **options).lead)
+    if kind == "once":
+        inside = Inside(lambda body: client.once(key, order["occurrence"], body, **wait, **options))
+        return inside if inside.was_called else None
     if order.get("occurrence"):
         options["occurrence"] = order["occurrence"]
     return client.acquire(key, **wait, **options)
@@ -57,6 +112,8 @@ def acquire(order):
 
 def acquire_aloud(order):
     global held
+    if isinstance(held, Inside):
+        held.end(succeeds=False)
     done = threading.Event()
 
     def signs():
@@ -70,7 +127,34 @@ def acquire_aloud(order):
     finally:
         done.set()
         thread.join()
-    return {"held": True} if isinstance(held, Held) else {"token": held.fencing_token}
+    return {"held": True} if held is None or isinstance(held, Held) else {"token": held.fencing_token}
+
+
+def release(order):
+    if isinstance(held, Inside):
+        held.end(succeeds=order["kind"] == "lead" or bool(order.get("completed")))
+        held.outcome()
+    else:
+        held.release(**({"completed": order["completed"]} if order.get("completed") else {}))
+
+
+def break_one(order):
+    """Breaks a lock, or one of the holders and waiters of a semaphore."""
+    key = order["key"]
+    if order["kind"] == "lock":
+        lock = client.get(key)
+        if lock.state != "held":
+            return {}
+        client.break_lock(key, lock.record_version_number)
+        return {"number": lock.fencing_token}
+    view = client.get_semaphore(key)
+    entries = [(one.holder_id, one.version, one.fencing_token) for one in view.holders]
+    entries += [(one.ticket_id, one.version, one.number) for one in view.queue]
+    if not entries:
+        return {}
+    ident, version, number = entries[order["pick"] % len(entries)]
+    client.break_entry(key, ident, version)
+    return {"number": number}
 
 
 def carry_out(order):
@@ -101,12 +185,14 @@ def carry_out(order):
     elif what == "keep":
         held.keep(order["permits"])
     elif what == "release":
-        held.release(**({"completed": order["completed"]} if order.get("completed") else {}))
+        release(order)
+    elif what == "break":
+        return break_one(order)
     return {}
 
 
 for line in sys.stdin:
     try:
         say(carry_out(json.loads(line)))
-    except LeaseholdError as error:
+    except (LeaseholdError, Unfinished) as error:
         say({"error": type(error).__name__, "detail": str(error)})

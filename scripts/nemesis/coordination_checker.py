@@ -20,6 +20,7 @@ machine's monotonic clock), `who` and `event`:
   completed   it was answered as a success                        claim
   resetting   an operator resets the occurrence                   key
   breaking    an operator's break leaves                          key
+  broke       it was answered as carried out                      key, number (the token, or the number of a ticket)
   beat        a process of a job is alive                         key, token, permits
   viewed      an observer has read a key                          key, asked, capacity, available,
                 holders and queue: [{id, owner, version, leaseMs, permits, number}]; the token is a holder's number
@@ -81,6 +82,7 @@ class History:
     def __init__(self, events):
         self.claims, self.views, self.beats = {}, defaultdict(list), defaultdict(list)
         self.breaks, self.resets, self.capacities = defaultdict(list), defaultdict(list), defaultdict(list)
+        self.broke = {}  # the time of each answer, by the key and the number of what was broken
         for event in events:
             self._take(event)
         for views in self.views.values():
@@ -100,6 +102,8 @@ class History:
             self.beats[key, event["token"]].append(event)
         elif kind == "breaking":
             self.breaks[key].append(at)
+        elif kind == "broke":
+            self.broke.setdefault((key, event["number"]), at)
         elif kind == "resetting":
             self.resets[key].append(at)
         elif kind == "setting":
@@ -265,6 +269,18 @@ def remembers(history, key, claim, view):
     return sum(one.granted < view["asked"] for one in later) < 2
 
 
+def outlives_its_break(history):
+    """A view shows what an operator had broken, or a holder completes an occurrence after its break."""
+    for (key, number), broke in history.broke.items():
+        for view in history.views[key]:
+            if view["asked"] > broke and any(entry["number"] == number for entry in view["holders"] + view["queue"]):
+                yield f"{key} has the entry {number}, which an operator had broken"
+                break
+        for claim in history.by_key[key]:
+            if claim.token == number and claim.completed is not None and claim.completing > broke:
+                yield f"{claim} completed {claim.occurrence} of {key}, which an operator had broken"
+
+
 def halves(history):
     """A claim of several keys holds some of them, and not the others. (A refused one that holds some is a ghost.)"""
     for claim in history.claims.values():
@@ -406,6 +422,7 @@ RULES = {
     "count": count,
     "capacity undone": capacity_undone,
     "ghost": ghosts,
+    "outlives its break": outlives_its_break,
     "half": halves,
     "passed": passed,
     "stuck": stuck,

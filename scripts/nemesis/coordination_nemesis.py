@@ -29,6 +29,8 @@ TICKET = 6.0
 LOOK = 0.1
 PERIOD = 3.0
 """Seconds of an occurrence."""
+BROKEN = ["pool", "fair", "a", "chief", "hourly"]
+"""The keys that operators break."""
 
 
 class Share:
@@ -38,10 +40,15 @@ class Share:
         self.history, self.rng = history, rng
         self.numbers = itertools.count(1)
         self.ends = Counter()
+        self.granted = Counter()
+        """The keys that agents hold."""
 
     def act(self, agent):
         if isinstance(agent, Shell):
             return agent.run(self)
+        held = [key for key in BROKEN if self.granted[key]]
+        if held and self.rng.random() < 0.15:
+            return self.break_one(agent, self.rng.choice(held))
         plans = [
             self.pool,
             self.pool,
@@ -53,7 +60,9 @@ class Share:
             self.several,
             self.several,
             self.chief,
+            self.lead,
             self.hourly,
+            self.once,
         ]
         claim = f"{agent.name}-{next(self.numbers)}"
         order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 30.0} | self.rng.choice(
@@ -82,6 +91,21 @@ class Share:
     def hourly(self):
         return {"kind": "lock", "keys": ["hourly"], "occurrence": f"{int(time.monotonic() / PERIOD):09}"}
 
+    def lead(self):
+        return {"kind": "lead", "keys": ["chief"]}
+
+    def once(self):
+        return self.hourly() | {"kind": "once"}
+
+    def break_one(self, agent, key):
+        """An operator breaks a lock, or a holder or waiter of a semaphore."""
+        kind = "semaphore" if key in CAPACITIES else "lock"
+        self.history.note(agent.name, "breaking", key=key)
+        answer = agent.ask({"do": "break", "kind": kind, "key": key, "pick": self.rng.randrange(100)})
+        if "number" in answer:
+            self.history.note(agent.name, "broke", key=key, number=answer["number"])
+        self.ends[f"break {answer.get('error', 'carried out' if 'number' in answer else 'of nothing')}"] += 1
+
     def hold(self, agent, claim, order):
         def note(event, **members):
             self.history.note(agent.name, event, claim=claim, **members)
@@ -93,6 +117,14 @@ class Share:
             note("left")
             return
         note("granted", token=answer["token"])
+        self.granted.update(order["keys"])
+        try:
+            self.work(agent, order, note)
+        finally:
+            self.granted.subtract(order["keys"])
+
+    def work(self, agent, order, note):
+        """Relies on the grant for a while, and ends it."""
         permits = order.get("permits", 1)
         for _ in range(self.rng.randrange(1, 8)):
             at = time.monotonic_ns()
@@ -107,8 +139,9 @@ class Share:
                     return
         done = {"completed": order["occurrence"]} if order.get("occurrence") and self.rng.random() < 0.7 else {}
         note("completing" if done else "releasing")
-        answer = agent.ask({"do": "release"} | done)
-        if "error" not in answer:
+        answer = agent.ask({"do": "release", "kind": order["kind"]} | done)
+        # `lead` does not tell whether its release was answered.
+        if "error" not in answer and order["kind"] != "lead":
             note("released")
             if done:
                 note("completed")

@@ -44,7 +44,6 @@ class Sandbox:
         self._waiting = queue.Queue()
         self._asks = threading.Event()
         self._lock = threading.Lock()
-        self._paused = False
         self.freezes = 0
         self._current = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -74,7 +73,8 @@ class Sandbox:
         self._waiting.put(invocation)
         while not invocation.done.wait(0.02):
             if time.time() >= invocation.deadline:
-                self.kill("timed-out")
+                self.kill()
+                invocation.end("timed-out")
             elif self.process.poll() is not None:
                 invocation.end("crashed")
         return invocation
@@ -84,11 +84,9 @@ class Sandbox:
         with self._lock:
             if self._current is None or self._current.done.is_set():
                 return False
-            self._paused = True
             self._signal(signal.SIGSTOP)
         time.sleep(seconds)
         with self._lock:
-            self._paused = False
             self._signal(signal.SIGCONT)
         return True
 
@@ -96,12 +94,10 @@ class Sandbox:
     def is_alive(self):
         return self.process.poll() is None
 
-    def kill(self, how="crashed"):
-        """Kills the sandbox, and its invocation with it."""
+    def kill(self):
+        """Kills the sandbox, and whatever it does."""
         self._signal(signal.SIGKILL)
         self.process.wait()
-        if self._current is not None:
-            self._current.end(how)
 
     def close(self):
         self.kill()
@@ -141,11 +137,12 @@ class Sandbox:
 
             def do_POST(self):
                 content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                self.reply(202, b"{}", {})
                 *_, request, what = self.path.split("/")
                 current = sandbox._current
                 if current is not None and request == current.id:
                     current.end("returned" if what == "response" else "raised", json.loads(content or b"null"))
+                # The answer comes last: the runtime asks for the next invocation as soon as it has it.
+                self.reply(202, b"{}", {})
 
             def reply(self, status, content, headers):
                 self.send_response(status)

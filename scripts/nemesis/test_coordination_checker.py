@@ -88,6 +88,11 @@ BAD = {
     "count": [view(1, [entry("A")], size=3, available=3)],
     "capacity undone": [capacity("pool", 2), capacity("pool", 3, 1, 1.1), view(2, size=2)],
     "ghost": [held("A", 1, 1, 2), did(2.1, "A", "releasing"), did(2.2, "A", "released"), view(3, [entry("A")])],
+    "outlives its break": [
+        held("A", 7, 1, 2),
+        [event(2, "operator", "breaking", key="pool"), event(2.1, "operator", "broke", key="pool", number=7)],
+        view(3, [entry("A", number=7)]),
+    ],
     "half": [held("A", 1, 1, 5, keys="a b"), view(2, [entry("A")], key="a"), view(2, key="b")],
     "passed": [
         asked(1, "A"),
@@ -152,6 +157,19 @@ class CoordinationCheckerTest(unittest.TestCase):
         cut = [capacity("pool", 2), held("A", 1, 1, 9), held("B", 2, 2, 9), capacity("pool", 1, 3, 3.1)]
         self.assertEqual(check(*cut), [])
         self.assertEqual(len(check(*cut, held("C", 3, 5, 6))), 1)
+
+    def test_broken_run_completes_nothing(self):
+        run = held("A", 7, 1, 3, occurrence="02")
+        breaking = event(2, "operator", "breaking", key="pool")
+        for broke, completing in ((2.1, 2.5), (2.1, 2.05), (None, 2.5)):
+            answered = [event(broke, "operator", "broke", key="pool", number=7)] if broke else []
+            found = check(run, [breaking], answered, did(completing, "A", "completing"), did(2.6, "A", "completed"))
+            self.assertEqual(bool(found), broke is not None and broke < completing, (broke, completing))
+
+    def test_broken_entry_may_be_shown_until_the_break_is_answered(self):
+        for number, asked_at, found in ((7, 2.05, False), (8, 3, False), (7, 3, True)):
+            history = [*BAD["outlives its break"][:2], view(asked_at, [entry("A", number=number)])]
+            self.assertEqual(bool(check(*history)), found, (number, asked_at))
 
     def test_break_excuses_those_that_it_broke(self):
         broken = [event(2, "operator", "breaking", key="pool")]

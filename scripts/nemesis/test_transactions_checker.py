@@ -176,7 +176,7 @@ class TransactionsCheckerTest(unittest.TestCase):
         self.assertIn("late answer", check(unknown, look("x", "1"))[0])
         self.assertEqual(check(unknown[:-1], look("x", "1")), [])
 
-    def test_killed_caller_is_not_answered_late_when_others_settle_its_outcome(self):
+    def test_killed_caller_is_not_late_when_others_settle(self):
         killed = tx("T1", "append x 1", "committing")
         settled = [{"at": 40 * SECOND, "who": "settling", "event": "rolling", "tx": "T1"}]
         self.assertEqual(check(killed, look("x", "1"), settled), [])

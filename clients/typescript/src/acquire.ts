@@ -5,9 +5,9 @@ import type { LockHeldError } from "./errors.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions } from "./holding.js";
-import type { Lock } from "./lock.js";
+import { type Lock, lockFromWire } from "./lock.js";
 import { type CallOptions, checkLease } from "./options.js";
-import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
+import { pollPause, requestTimeout, type Wait, type WaitBudget } from "./pacing.js";
 import { Patience } from "./patience.js";
 import { toWire } from "./payload.js";
 import type { Answers, Requests, SendOptions } from "./service.js";
@@ -155,10 +155,23 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       this.#patience.saw(lock);
       const until = Math.min(end, this.#patience.endsAt(lock));
       const sight = await watch(context, { key, sortKey }, version, until, signal);
-      if (sight?.lock?.state !== "held") return;
-      ({ lock } = sight);
+      const seen = sight ? sight.lock : await this.#read(signal);
+      if (seen?.state !== "held") return;
+      lock = seen;
       this.#see(lock, budget);
       version = lock.recordVersionNumber;
+    }
+  }
+
+  /** Reads the lock in place of a watch that failed. Undefined where the service has no watches, or the read failed too. */
+  async #read(signal: AbortSignal): Promise<Lock | undefined> {
+    if (!watches(this.context)) return undefined;
+    const request = { key: this.key, sortKey: this.options.sortKey };
+    try {
+      return lockFromWire(await this.context.service.ask("get", request, { timeout: requestTimeout(), signal }));
+    } catch {
+      signal.throwIfAborted();
+      return undefined;
     }
   }
 

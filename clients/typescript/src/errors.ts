@@ -24,7 +24,8 @@ export type ErrorKind =
   | "rolled-back"
   | "committed"
   | "condition-failed"
-  | "transaction-not-found";
+  | "transaction-not-found"
+  | "payload-mismatch";
 
 /**
  * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat
@@ -83,6 +84,11 @@ export class LockLostError extends LeaseholdError {
     super(`The lock ${JSON.stringify(key)} is lost: ${detail}`, options);
     if (lock) this.lock = lock;
   }
+}
+
+/** Another event came under the same key of idempotency: the key does not tell the two apart. */
+export class PayloadMismatchError extends LeaseholdError {
+  readonly kind = "payload-mismatch";
 }
 
 /** There is no such lock, and `onlyIfExists` was given. */

@@ -12,12 +12,15 @@
  * time-out, and its lease never lasts longer than a second after that. The sandbox may be killed all the same, so the
  * resource must check the fencing token.
  */
+import type { TryAcquireOptions } from "./acquire.js";
 import type { Client } from "./client.js";
 import { InvalidRequestError } from "./errors.js";
 import { type Duration, type KeyOf, keyReader, millisecondsOf } from "./event.js";
 import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { Deadline, InvocationGuard, type LambdaContext } from "./invocation.js";
+import type { ReleaseOptions } from "./options.js";
+import { begin, compare, hashOf, leavingOf, recordOf } from "./records.js";
 import { messageOf } from "./transport.js";
 
 export type { Duration, KeyOf, LambdaContext };
@@ -136,22 +139,74 @@ export function withLock<Event, Result, Context extends LambdaContext>(
   };
 }
 
+/** Options of `idempotent`. */
+export interface IdempotentOptions<Event, Context> extends Omit<InvocationLock<Event, Context>, "staleness"> {
+  /** The time for which a result counts, by the clocks of the callers. Default: `"1h"`. */
+  completedTtl?: Duration | undefined;
+  /** Returns the part of the event that must be the same each time. Default: all of it. */
+  payload?: ((event: Event) => unknown) | undefined;
+  /** The answer to an attempt that is in progress. Default: `"raise"`. */
+  onContention?: "raise" | "wait" | undefined;
+  /** The time that a wait leaves for the work. Default: 0. */
+  workNeeds?: Duration | undefined;
+}
+
+/**
+ * Runs a handler of a Lambda function once for each event, and answers a repeated event with its result, which must be
+ * JSON of at most 256 KiB. An attempt that fails, or dies, runs again: a dead one as soon as its lease is over by the
+ * service's clock.
+ *
+ * @throws {PayloadMismatchError} another payload came under the same key.
+ * @throws {LockHeldError} an attempt is in progress.
+ */
+export function idempotent<Event, Result, Context extends LambdaContext>(
+  handler: (event: Event, context: LockedContext<Context>) => Result | Promise<Result>,
+  options: IdempotentOptions<Event, Context>,
+): (event: Event, context: Context) => Promise<Result> {
+  const { completedTtl = "1h", payload = (event: Event): unknown => event, onContention = "raise" } = options;
+  const needed = millisecondsOf(options.workNeeds ?? 0, "workNeeds");
+  const counts = millisecondsOf(completedTtl, "completedTtl");
+  const lock = new Lock<Event, Context>(options);
+  return async (event, context) => {
+    const deadline = lock.deadline(context);
+    const wait = onContention === "wait" ? deadline.left(needed) : undefined;
+    const seen = await hashOf(payload(event));
+    const begun = await begin((more) => lock.ask(event, context, deadline, wait, more), seen);
+    if (begun.kind === "known") {
+      compare(begun.record, seen, lock.key(event, context));
+      return begun.record.result as Result;
+    }
+    if (begun.kind === "held") {
+      compare(recordOf(begun.lock), seen, begun.lock.key);
+      return begun.granted();
+    }
+    return under(
+      begun.guard,
+      deadline,
+      context,
+      (locked) => handler(event, locked),
+      (result) => leavingOf(begun, { payload: seen, until: Date.now() + counts, result }),
+    );
+  };
+}
+
 /** Runs the work under the guard, which `context.leasehold` names meanwhile. */
 async function under<Context, Result>(
   guard: Guard,
   deadline: Deadline,
   context: Context,
   work: (context: LockedContext<Context>) => Result | Promise<Result>,
+  leaving?: (result: Result) => Omit<ReleaseOptions, "sortKey">,
 ): Promise<Result> {
   const held = new InvocationGuard(guard, deadline);
   const locked = Object.assign(context as Context & object, { leasehold: held });
-  return held.run(async () => work(locked));
+  return held.run(async () => work(locked), leaving);
 }
 
 /** The lock of a wrapper. */
 class Lock<Event, Context extends LambdaContext> {
   readonly #options: InvocationLock<Event, Context>;
-  readonly #key: (event: Event, context: Context) => string;
+  readonly key: (event: Event, context: Context) => string;
   readonly #sortKey: ((event: Event, context: Context) => string) | undefined;
   readonly #lease: number;
   readonly #margin: number;
@@ -159,7 +214,7 @@ class Lock<Event, Context extends LambdaContext> {
   constructor(options: InvocationLock<Event, Context>) {
     const { client, key, sortKey, lease = client.lease, margin = 1000 } = options;
     this.#options = options;
-    this.#key = keyReader(key);
+    this.key = keyReader(key);
     this.#sortKey = sortKey === undefined ? undefined : keyReader(sortKey);
     this.#lease = millisecondsOf(lease, "lease");
     this.#margin = millisecondsOf(margin, "margin");
@@ -170,13 +225,19 @@ class Lock<Event, Context extends LambdaContext> {
   }
 
   /** Asks once, or for as long as `wait` says. Reads the keys before that. */
-  async ask(event: Event, context: Context, deadline: Deadline, wait?: number): Promise<Guard | Held> {
+  async ask(
+    event: Event,
+    context: Context,
+    deadline: Deadline,
+    wait?: number,
+    more?: TryAcquireOptions,
+  ): Promise<Guard | Held> {
     const { client, ownerName, staleness } = this.#options;
-    const key = this.#key(event, context);
+    const key = this.key(event, context);
     const sortKey = this.#sortKey?.(event, context);
     // The lease shrinks towards the deadline, and the invocation's heartbeats keep pace with it.
     const lease = deadline.lease(this.#lease);
-    const options = { sortKey, ownerName, staleness, lease, heartbeatInterval: false as const };
+    const options = { sortKey, ownerName, staleness, lease, heartbeatInterval: false as const, ...more };
     return wait === undefined ? client.tryAcquire(key, options) : client.acquire(key, { ...options, wait });
   }
 }

@@ -35,7 +35,7 @@ export type Fetch = (
 export type Token = string | (() => string | Promise<string>);
 
 /** Method and path of each operation. A GET carries its request in the query. */
-const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
+export const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> = {
   acquire: ["POST", "/v1/acquire"],
   "acquire-all": ["POST", "/v1/acquire-all"],
   heartbeat: ["POST", "/v1/heartbeat"],

@@ -37,6 +37,7 @@ export {
   LockNotFoundError,
   type LostReason,
   MisconfiguredError,
+  PayloadMismatchError,
   PermitsMismatchError,
   QueueFullError,
   SupersededError,

@@ -163,10 +163,11 @@ export class InvocationGuard {
   async run<T>(body: () => Promise<T>, leaving?: (result: T) => Omit<ReleaseOptions, "sortKey">): Promise<T> {
     try {
       const result = await Promise.race([body(), this.#gaveBack]);
+      const left = leaving?.(result);
       if (!this.#finish()) throw this.#deadlineError();
       this.#guard.throwIfLost();
-      if (leaving === undefined) await this.#giveBack();
-      else await this.#guard.release({ ...leaving(result), signal: this.#lastMoment() });
+      if (left === undefined) await this.#giveBack();
+      else await this.#guard.release({ ...left, signal: this.#lastMoment() });
       return result;
     } catch (error) {
       if (this.#finish()) await this.#giveBack();

@@ -5,6 +5,7 @@
  */
 import { InvokeCommand, LambdaClient } from "@aws-sdk/client-lambda";
 import { ForbiddenError, InvalidRequestError } from "./errors.js";
+import { ROUTES } from "./http.js";
 import {
   type Answer,
   type Call,
@@ -30,17 +31,6 @@ export interface LambdaOptions {
 
 /** Calls that only the HTTP API has. */
 const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
-/** Calls of the function for locks. The function for transactions has the others. */
-const LOCK_CALLS: ReadonlySet<Call> = new Set([
-  "acquire",
-  "acquire-all",
-  "heartbeat",
-  "release",
-  "want",
-  "break",
-  "occurrence",
-  "get",
-]);
 /** The limit for baggage in a client context, whose size is bounded. */
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
@@ -51,17 +41,18 @@ export function lambda(
 ): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
-    if (LOCK_CALLS.has(call)) return lockFunction;
     if (HTTP_CALLS.has(call))
       throw new InvalidRequestError(
         `There is no direct invocation of ${call}: use the url of the HTTP API.`,
         "transport",
       );
-    if (call.startsWith("semaphore-")) {
+    const [, path] = ROUTES[call];
+    if (path.startsWith("/v1/semaphore")) {
       if (semaphoreFunction === undefined)
         throw new InvalidRequestError("Semaphores need the option semaphoreFunction.", "semaphoreFunction");
       return semaphoreFunction;
     }
+    if (!/^\/v1\/(transactions?|items)(\/|$)/.test(path)) return lockFunction;
     if (transactFunction === undefined)
       throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");
     return transactFunction;

@@ -17,7 +17,7 @@ const readme = await readFile(join(packageRoot, "README.md"), "utf8");
 const examples = [...readme.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code ?? "");
 
 /** Examples with an optional peer. */
-const PEERS = /leasehold\/(lambda|opentelemetry)/;
+const PEERS = /leasehold\/(lambda|opentelemetry|powertools)/;
 
 /** Returns the errors of a strict compiler. */
 function problemsOf(files: string[], options: { skipLibCheck: boolean }): string[] {

@@ -159,6 +159,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
       await eventually(() => proxy.calls("watch").length > 0, "a watch");
       if (fault === "lose answer") await holder.heartbeat();
       await eventually(() => proxy.calls("watch").length >= 2, "a second watch");
+      assert.deepEqual([proxy.calls("acquire").length, proxy.calls("lock").length], [1, 1], "a read in its place");
       await holder.release();
       await guardOf(await waiting).release();
       assert.ok(proxy.calls("watch").length <= 3, "a watch ends with the mark");

@@ -4,17 +4,26 @@
 
 #![allow(clippy::disallowed_methods, reason = "the signs of life come by the clock")]
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use leasehold_client::transactions::{Isolation, ListItemsRequest, Transaction, from_item};
+use leasehold_client::wire::LockState;
 use leasehold_client::{
-    Acquisition, AllGuard, AllRequest, Client, Error, Guard, HttpTransport, LockRequest, PermitGuard, PermitRequest,
-    Release, Wait,
+    Acquisition, AllGuard, AllRequest, Client, Error, Guard, HttpTransport, LockRequest, Once, PermitGuard,
+    PermitRequest, Release, Wait,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// The time for `once` or `lead`, whose body has ended. A leader who lost its lead stands again.
+const ENDS: Duration = Duration::from_secs(20);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -34,12 +43,65 @@ struct Order {
     wait: f64,
     occurrence: Option<String>,
     completed: Option<String>,
+    pick: usize,
 }
 
 enum Held {
     Lock(Guard),
     Permits(PermitGuard),
     All(AllGuard),
+    Inside(Inside),
+}
+
+/// A guard that `once` or `lead` hands to its body. The body goes on until it is told to end; it fails where this is
+/// dropped.
+struct Inside {
+    guard: Arc<Guard>,
+    end: watch::Sender<bool>,
+    outcome: JoinHandle<Result<(), Left>>,
+}
+
+/// The error of a client, or none where the body was left without success.
+type Left = Option<Error>;
+
+/// A body of `once` or `lead`.
+type Body = Box<dyn Fn(Arc<Guard>) -> Pin<Box<dyn Future<Output = Result<(), Left>> + Send>> + Send + Sync>;
+
+impl Inside {
+    /// Starts `once` or `lead`. Returns nothing where the body was not called.
+    async fn start<F: Future<Output = Result<(), Left>> + Send + 'static>(
+        run: impl FnOnce(Body) -> F,
+    ) -> Result<Option<Self>, Error> {
+        let (begun, mut guards) = mpsc::unbounded_channel();
+        let (end, ended) = watch::channel(false);
+        let body: Body = Box::new(move |guard| {
+            let (begun, mut ended) = (begun.clone(), ended.clone());
+            Box::pin(async move {
+                drop(begun.send(guard));
+                ended.wait_for(|is_done| *is_done).await.map(drop).map_err(|_| None)
+            })
+        });
+        let outcome = tokio::spawn(run(body));
+        match guards.recv().await {
+            Some(guard) => Ok(Some(Self { guard, end, outcome })),
+            None => match outcome.await {
+                Ok(Err(Some(error))) => Err(error),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Ends the body, and waits for the outcome.
+    async fn end(self, succeeds: bool) -> Result<(), Left> {
+        let Self { guard, end, outcome } = self;
+        drop(guard);
+        if succeeds {
+            end.send_replace(true);
+        } else {
+            drop(end);
+        }
+        tokio::time::timeout(ENDS, outcome).await.map_or(Err(None), |outcome| outcome.unwrap_or(Err(None)))
+    }
 }
 
 struct Agent {
@@ -109,12 +171,14 @@ impl Agent {
                 return Ok(json!({ "items": shown }));
             }
             ("acquire", ..) => {
+                self.held = None;
                 self.held = self.acquire_aloud(order).await?;
                 let token = match &self.held {
                     None => return Ok(json!({ "held": true })),
                     Some(Held::Lock(guard)) => guard.fencing_token(),
                     Some(Held::Permits(guard)) => guard.fencing_token(),
                     Some(Held::All(guard)) => guard.fencing_token(),
+                    Some(Held::Inside(inside)) => inside.guard.fencing_token(),
                 };
                 return Ok(json!({ "token": token }));
             }
@@ -124,6 +188,7 @@ impl Agent {
                     Some(Held::Lock(guard)) => guard.is_held(),
                     Some(Held::Permits(guard)) => guard.is_held(),
                     Some(Held::All(guard)) => guard.is_held(),
+                    Some(Held::Inside(inside)) => inside.guard.is_held(),
                 };
                 return Ok(json!({ "believed": believed }));
             }
@@ -135,11 +200,40 @@ impl Agent {
                 (Some(Held::Lock(guard)), None) => drop(guard.release().await?),
                 (Some(Held::Permits(guard)), _) => drop(guard.release().await?),
                 (Some(Held::All(guard)), _) => drop(guard.release().await?),
+                (Some(Held::Inside(inside)), done) => match inside.end(order.kind == "lead" || done.is_some()).await {
+                    Ok(()) => {}
+                    Err(Some(error)) => return Err(error),
+                    Err(None) => return Ok(json!({ "error": "Unfinished" })),
+                },
                 (None, _) => {}
             },
+            ("break", ..) => return self.break_one(order).await,
             _ => {}
         }
         Ok(json!({}))
+    }
+
+    /// Breaks a lock, or one of the holders and waiters of a semaphore.
+    async fn break_one(&self, order: &Order) -> Result<Value, Error> {
+        let key = order.key.as_str();
+        if order.kind == "lock" {
+            let lock = self.client.get(key).await?;
+            if lock.state != LockState::Held {
+                return Ok(json!({}));
+            }
+            self.client.break_lock(key, lock.record_version_number).await?;
+            return Ok(json!({ "number": lock.fencing_token }));
+        }
+        let Some(view) = self.client.get_semaphore(key).await?.semaphore else { return Ok(json!({})) };
+        let holders = view.holders.into_iter().map(|it| (it.holder_id, it.version, it.fencing_token));
+        let mut entries: Vec<_> = holders.collect();
+        entries.extend(view.queue.into_iter().map(|it| (it.ticket_id, it.version, it.number)));
+        if entries.is_empty() {
+            return Ok(json!({}));
+        }
+        let (id, version, number) = entries.swap_remove(order.pick % entries.len());
+        self.client.break_entry(key, id, version).await?;
+        Ok(json!({ "number": number }))
     }
 
     async fn acquire_aloud(&self, order: &Order) -> Result<Option<Held>, Error> {
@@ -171,10 +265,23 @@ impl Agent {
                 let request = AllRequest::new(order.keys.iter().map(String::as_str)).lease(lease).owner_name(claim);
                 granted(self.client.acquire_all(request.wait(wait)).await?).map(Held::All)
             }
-            "election" => {
+            kind @ ("election" | "lead") => {
                 let election = self.client.election(key.as_str(), claim);
                 let election = election.with(|request| request.lease(lease).owner_name(claim).wait(wait));
+                if kind == "lead" {
+                    let leading = Inside::start(|body| async move { election.lead(body).await });
+                    return Ok(leading.await?.map(Held::Inside));
+                }
                 Some(Held::Lock(election.campaign().await?))
+            }
+            "once" => {
+                let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);
+                let (client, occurrence) = (self.client.clone(), order.occurrence.clone().unwrap_or_default());
+                let run = |body: Body| async move {
+                    let body = async |guard| body(guard).await.map(|()| None);
+                    client.once(request, occurrence, body).await.map(|_: Once| ())
+                };
+                Inside::start(run).await?.map(Held::Inside)
             }
             _ => {
                 let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);

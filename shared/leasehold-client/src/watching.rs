@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_wire::{Lock, LockState, Staleness, WatchRequest};
+use leasehold_wire::{GetRequest, Lock, LockState, Staleness, WatchRequest};
 
 use crate::budget::Budget;
 use crate::clock::{Instant, millis, sleep};
@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Returns when another request for the held lock may succeed: the lock is free, gone or stale, or the wait is
-    /// over. After a failed watch, returns after `poll`.
+    /// over. A pause of `poll` and a read take the place of a watch that failed.
     pub(crate) async fn await_change(
         &self,
         request: &LockRequest,
@@ -113,7 +113,11 @@ impl Client {
             let lock = match self.watch(&request.key, Until::Changed(version), wait, tick).await {
                 Watched::Seen(lock) => lock,
                 Watched::Ask => return,
-                Watched::Failed => return sleep(poll.min(budget.left())).await,
+                Watched::Failed => {
+                    sleep(poll.min(wait)).await;
+                    let Some(lock) = self.look_instead(&request.key, budget.left()).await else { return };
+                    lock
+                }
             };
             if lock.state == LockState::Released {
                 return;
@@ -128,6 +132,15 @@ impl Client {
                 return;
             }
         }
+    }
+
+    /// Reads the lock in place of a watch that failed. `None` where the service has no watches, or the read failed too.
+    async fn look_instead(&self, key: &LockKey, left: Duration) -> Option<Box<Lock>> {
+        if !self.watches(None) {
+            return None;
+        }
+        let LockKey { key, sort_key } = key.clone();
+        self.remote().get(&GetRequest { key, sort_key }, left).await.ok().map(Box::new)
     }
 }
 

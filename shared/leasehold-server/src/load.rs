@@ -71,7 +71,7 @@ impl Load {
                 timeout(PATIENCE, self.ordinary(load == operation::Load::Bulky)).await.ok().flatten()
             }
         };
-        admitted.ok_or_else(shed)
+        admitted.ok_or_else(|| if operation.load == operation::Load::Waiting { too_many_watches() } else { shed() })
     }
 
     async fn urgent(&self) -> Option<Slot<'_>> {
@@ -89,6 +89,12 @@ impl Load {
 fn shed() -> Problem {
     counter!("requests_shed_total").increment(1);
     Problem::new(ProblemType::Throttled, "The service has more requests than it can answer in time. Nothing was done.")
+}
+
+fn too_many_watches() -> Problem {
+    counter!("requests_shed_total").increment(1);
+    let detail = format!("The service has {WATCHING} watches, and takes no more. Poll by reads meanwhile.");
+    Problem::new(ProblemType::Throttled, detail)
 }
 
 #[cfg(test)]

@@ -232,8 +232,8 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         return held
 
     async def _watch(self, held: Held, budget: Budget, sleep: Pause) -> Held:
-        """Returns when another request may succeed: the lock is free or stale, the watch failed, or the wait
-        is over."""
+        """Returns when another request may succeed: the lock is free or stale, or the wait is over. A pause and
+        a read take the place of a watch that failed."""
         world = self._core.world
         by_clock = self._request.get("staleness") == "clock"  # the service judges, and must be asked
         while True:
@@ -249,7 +249,12 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
             except WatchFailed as error:
                 pause = poll_pause(None, error.retry_after, world.chance())
                 await sleep(max(0.0, min(pause, last - world.now())))
-                return held
+                if not self._core.can_watch:
+                    return held
+                try:
+                    lock = await self._core.api.get_lock(self.name, request_timeout(None))
+                except LeaseholdError:
+                    return held
             if lock is None or lock.state == "released" or isinstance(lock, SemaphoreView):
                 return held
             held = self._held(lock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._timing import return_pause
+from ._timing import is_at_once, return_pause
 
 if TYPE_CHECKING:
     from .model import LockName
@@ -42,6 +42,5 @@ class Releases:
         if last is None:
             return 0.0
         unwanted_for = None if last.wanted else now - last.first
-        pause = return_pause(now - last.at, unwanted_for, chosen, chance)
-        last.returned = unwanted_for is not None and return_pause(0.0, unwanted_for, chosen, chance) == 0.0
-        return pause
+        last.returned = is_at_once(unwanted_for)
+        return return_pause(now - last.at, unwanted_for, chosen, chance)

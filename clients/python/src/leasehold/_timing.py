@@ -91,10 +91,16 @@ def poll_pause(chosen: float | None, asked: float, chance: float) -> float:
     return interval * (1 + 0.25 * chance)
 
 
+def is_at_once(unwanted_for: float | None) -> bool:
+    """Whether a released key is requested again without a pause: nobody waited at its last releases, which began
+    `unwanted_for` seconds ago, for less than a second."""
+    return unwanted_for is not None and unwanted_for < _AT_ONCE
+
+
 def return_pause(released_ago: float | None, unwanted_for: float | None, chosen: float | None, chance: float) -> float:
     """The pause before a released key is requested again: one poll, counted from the release, so that others
     come first. None where nobody waited at the last releases, which began `unwanted_for` ago, for a second."""
-    if released_ago is None or (unwanted_for is not None and unwanted_for < _AT_ONCE):
+    if released_ago is None or is_at_once(unwanted_for):
         return 0.0
     return max(0.0, poll_pause(chosen, 0.0, chance) - released_ago)
 

@@ -94,6 +94,14 @@ class AlreadyDone(LeaseholdError):
         self.lock = lock
 
 
+class PayloadMismatch(LeaseholdError):
+    """Another event came under the same key of idempotency: the key does not tell the two apart."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"another payload came under the key {key!r}")
+        self.key = key
+
+
 class WrongKind(LeaseholdError):
     """The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant."""
 

@@ -25,11 +25,12 @@ from typing import Any, Literal, TypeAlias
 from ._acquisition import Held
 from ._event import Duration, KeyOf, key_reader, seconds_of
 from ._invocation import Context, Deadline, InvocationGuard, kept
+from ._records import Record, begin, hash_of
 from .client import Client
 from .errors import InvalidRequest, LockLost
 from .guard import Guard
 
-__all__ = ["InvocationGuard", "OnContention", "locked"]
+__all__ = ["InvocationGuard", "OnContention", "idempotent", "locked"]
 
 OnContention: TypeAlias = Literal["skip", "raise", "wait", "sqs-retry"]
 """The answer to a lock that is held. `skip`: return the value of `skipped`. `raise`: `LockHeld`, and the event
@@ -101,6 +102,60 @@ def locked(
     return decorate
 
 
+def idempotent(
+    *,
+    key: KeyOf,
+    client: Client,
+    completed_ttl: Duration = "1h",
+    payload: Callable[[Any], Any] | None = None,
+    on_contention: Literal["raise", "wait"] = "raise",
+    work_needs: Duration = 0.0,
+    lease: Duration | None = None,
+    margin: Duration = 1.0,
+    sort_key: KeyOf | None = None,
+    owner_name: str | None = None,
+) -> Callable[[Handler], Callable[[Any, Any], Any]]:
+    """Runs a handler of a Lambda function once for each event, and answers a repeated event with its result.
+
+    While an attempt runs, the key is locked as by `locked`; a second event meanwhile is `LockHeld`, or waits. An
+    attempt that fails, or dies, runs again: a dead one as soon as its lease is over by the service's clock.
+    The result, which must be JSON of at most 256 KiB, counts for `completed_ttl`, by the clocks of the callers.
+
+    `payload` returns the part of the event that must be the same each time (default: all of it). Raises
+    `PayloadMismatch` for another one under the same key, and the errors of `locked`.
+    """
+    lock = _Lock(client, key, sort_key, lease, margin, owner_name, "clock")
+    needed = seconds_of(work_needs, "work_needs")
+    counts = seconds_of(completed_ttl, "completed_ttl") * 1000
+    if on_contention not in ("raise", "wait"):
+        raise InvalidRequest(f"must be 'raise' or 'wait', not {on_contention!r}", "on_contention")
+
+    def decorate(handler: Handler) -> Callable[[Any, Any], Any]:
+        body = _body_of(handler)
+
+        @functools.wraps(handler)
+        def once(event: Any, context: Any) -> Any:
+            deadline = lock.deadline(context)
+            wait = deadline.left(needed) if on_contention == "wait" else None
+            seen = hash_of(event if payload is None else payload(event))
+            epoch_ms = client._core.world.epoch_ms
+            begun = begin(functools.partial(lock.ask, event, context, deadline, wait), seen, epoch_ms())
+            if isinstance(begun, Record):
+                begun.compare(seen, lock.key(event, context))
+                return begun.result
+            if isinstance(begun, Held):
+                Record.of(begun.lock).compare(seen, begun.lock.key)
+                begun.granted()
+            with kept(begun.guard, deadline, context) as guard:
+                result = body(guard, event, context)
+                guard.leaving = begun.leaving(Record(seen, epoch_ms() + counts, result))
+            return result
+
+        return once
+
+    return decorate
+
+
 class _Lock:
     """The options of a wrapper's lock."""
 
@@ -115,7 +170,7 @@ class _Lock:
         staleness: Literal["rvn", "clock"],
     ) -> None:
         self._client = client
-        self._key = key_reader(key)
+        self.key = key_reader(key)
         self._sort_key = None if sort_key is None else key_reader(sort_key)
         self._lease = client._settings["lease"] if lease is None else seconds_of(lease, "lease")
         self._margin = seconds_of(margin, "margin")
@@ -127,7 +182,7 @@ class _Lock:
 
     def ask(self, event: Any, context: Any, deadline: Deadline, wait: float | None, **options: Any) -> Guard | Held:
         """Asks once, or for as long as `wait` says. Reads the keys before that."""
-        key = self._key(event, context)
+        key = self.key(event, context)
         options["sort_key"] = None if self._sort_key is None else self._sort_key(event, context)
         options |= {"owner_name": self._owner_name, "staleness": self._staleness, "manual_heartbeats": True}
         options["lease"] = deadline.lease(self._lease)

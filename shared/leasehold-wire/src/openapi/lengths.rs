@@ -88,6 +88,8 @@ fn bound_member(schema: &str, member: &str, property: &mut Object) {
         | "ownerName"
         | "occurrence"
         | "completed"
+        | "lastOccurrence"
+        | "expectedVersion"
         | "version"
         | "recordVersionNumber"
         | "observedRecordVersionNumber" => bound(property, 1, NAME),

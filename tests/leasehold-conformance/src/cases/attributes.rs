@@ -1,23 +1,9 @@
 //! Further attributes of a row: plain JSON in, plain JSON out.
 
+use leasehold_protocol::RESERVED_ATTRIBUTES;
 use serde_json::{Map, Value, json};
 
 use crate::bench::Bench;
-
-const NAMES_OF_THE_RECORD: [&str; 12] = [
-    "ownerName",
-    "leaseDuration",
-    "recordVersionNumber",
-    "isReleased",
-    "data",
-    "leaseIdHash",
-    "fencingToken",
-    "staleAt",
-    "expireAt",
-    "leaseVersion",
-    "leaseMs",
-    "ownerPrincipal",
-];
 
 pub(super) async fn they_round_trip(bench: Bench) {
     let lock = bench.lock();
@@ -56,7 +42,7 @@ pub(super) async fn they_survive_release_and_takeover(bench: Bench) {
 pub(super) async fn names_of_the_lock_are_refused(bench: Bench) {
     let schema = bench.schema().clone();
     let keys = std::iter::once(schema.partition_key).chain(schema.sort_key);
-    for name in NAMES_OF_THE_RECORD.map(str::to_owned).into_iter().chain(keys) {
+    for name in RESERVED_ATTRIBUTES.map(str::to_owned).into_iter().chain(keys) {
         let lock = bench.lock();
         lock.acquire("alice", json!({ "attributes": { "a": 1, name: "mine" } })).await.invalid("attributes");
         assert_eq!(lock.row().await, None);

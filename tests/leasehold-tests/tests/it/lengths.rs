@@ -179,6 +179,27 @@ async fn lengths_in_the_document_are_those_of_the_service() {
     assert!(checked > 50, "{checked}");
 }
 
+/// The texts that are read or compared as a whole: no length is good or bad.
+const WITHOUT_LENGTH: [&str; 3] = ["AcquirePermitsRequest.epoch", "EnqueueRequest.epoch", "UnlockRequest.lock"];
+
+#[test]
+fn text_of_a_request_has_a_length() {
+    let document = serde_json::to_value(Api::openapi()).expect("serialises");
+    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    let requests = schemas.iter().filter(|(name, _)| name.ends_with("Request"));
+    let members = requests.flat_map(|(name, schema)| {
+        let members = schema["properties"].as_object().into_iter().flatten();
+        members.map(move |(member, property)| (format!("{name}.{member}"), property))
+    });
+    let is_unbounded = |property: &Value| {
+        let is_text = property["type"] == "string"
+            || property["type"].as_array().is_some_and(|all| all.contains(&json!("string")));
+        is_text && ["maxLength", "format", "enum"].iter().all(|bound| property.get(bound).is_none())
+    };
+    let unbounded: Vec<_> = members.filter(|(_, property)| is_unbounded(property)).map(|(name, _)| name).collect();
+    assert_eq!(unbounded, WITHOUT_LENGTH, "say their lengths in shared/leasehold-wire/src/openapi/lengths.rs");
+}
+
 #[tokio::test]
 async fn lease_id_has_the_length_of_the_document() {
     let world = World::new().await;

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
-use leasehold_protocol::{Item, LockTable, Policy, TableSchema, ensure_table};
+use leasehold_protocol::{Item, LockTable, Policy, RESERVED_ATTRIBUTES, TableSchema, ensure_table};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -54,10 +54,18 @@ impl<S: Default> Bench<S> {
 }
 
 impl<S> Bench<S> {
-    /// The row as stored.
+    /// The row as stored. What the protocol writes is reserved: no caller's attribute replaces it.
     pub(crate) async fn item(&self) -> Option<Item> {
         let request = self.dynamodb.get_item().table_name(&self.table_name).consistent_read(true);
-        request.key("key", AttributeValue::S("Moe".into())).send().await.expect("the engine answers").item
+        let request = request.key("key", AttributeValue::S("Moe".into()));
+        let item = request.send().await.expect("the engine answers").item;
+        for name in item.iter().flat_map(|item| item.keys()) {
+            assert!(
+                ["key", "team"].contains(&name.as_str()) || RESERVED_ATTRIBUTES.contains(&name.as_str()),
+                "{name} is not reserved"
+            );
+        }
+        item
     }
 }
 

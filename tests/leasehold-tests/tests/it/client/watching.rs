@@ -96,21 +96,24 @@ async fn waiter_polls_where_there_is_no_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_polls_while_watches_fail_and_then_watches_again() {
+async fn waiter_reads_while_watches_fail_and_then_watches_again() {
     let world = World::new().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     let began = Instant::now();
     let full = move |path: &str| match path {
-        "/v1/watch" if began.elapsed() < SECOND * 10 => Fate::Gateway(503, None, "full"),
+        "/v1/watch" if began.elapsed() < SECOND * 10 => Fate::Gateway(429, Some(1), "full"),
         _ => Fate::Delivered,
     };
     let (client, network) = waiter(&world, full);
     let waiting = tokio::spawn(async move { granted(&client, forever()).await });
     // The last poll in place of a watch is over at this time.
     sleep(SECOND * 15).await;
-    assert!(network.take_log().iter().filter(|path| *path == "/v1/acquire").count() >= 5, "it polls");
+    let log = network.take_log();
+    let count = |path: &str| log.iter().filter(|sent| *sent == path).count();
+    assert_eq!((count("/v1/acquire"), count("/v1/lock") >= 5), (1, true), "it reads: {log:?}");
     sleep(SECOND * 60).await;
-    assert_eq!(network.take_log().iter().filter(|path| *path == "/v1/acquire").count(), 0, "it watches");
+    let log = requests(&network);
+    assert!(log.iter().all(|path| path == "/v1/watch"), "it watches: {log:?}");
     waiting.abort();
 }
 

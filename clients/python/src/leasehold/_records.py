@@ -1,0 +1,90 @@
+"""Records of idempotency: the occurrence of an event that is done, its result, and the time until which it counts.
+
+The occurrence is a number. The result of the first one counts until its time is over; then the second one is due.
+While an attempt is in progress, the record is a held lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._acquisition import Held
+from ._api import Leaving
+from .errors import AlreadyDone, CorruptRecord, InvalidRequest, PayloadMismatch
+from .guard import Guard
+from .model import LockView
+
+LARGEST = 256 * 1024
+"""The largest record in bytes, as the service takes them."""
+
+
+def hash_of(payload: Any) -> str:
+    """The SHA-256 of a payload's JSON, whose members may come in any order."""
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as the lock's data."""
+
+    payload: str
+    """The hash of the payload; empty where none is compared."""
+    until: float = 0.0
+    """The time, in milliseconds since 1970, until which the result counts."""
+    result: Any = None
+
+    @classmethod
+    def of(cls, lock: LockView) -> Record:
+        """Reads the record of a lock. Raises `CorruptRecord`."""
+        try:
+            document = json.loads(lock.data or b"null")
+            return cls(document["payload"], document["until"], document["result"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise CorruptRecord(f"the data of {lock.key!r} is no record of idempotency") from error
+
+    def text(self) -> str:
+        """The data. Raises `InvalidRequest` for a result that is too large."""
+        document = {"payload": self.payload, "until": self.until, "result": self.result}
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        if len(text.encode()) > LARGEST:
+            raise InvalidRequest("is too large: a record has at most 256 KiB", "result")
+        return text
+
+    def compare(self, payload: str, key: str) -> None:
+        """Raises `PayloadMismatch`."""
+        if payload != self.payload:
+            raise PayloadMismatch(key)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt that was granted."""
+
+    guard: Guard
+    occurrence: str
+
+    def leaving(self, record: Record) -> Leaving:
+        """The end of an attempt that succeeded."""
+        return Leaving(record.text(), completed=self.occurrence)
+
+
+def begin(ask: Callable[..., Guard | Held], payload: str, now: float) -> Attempt | Held | Record:
+    """Begins an attempt by `ask`, unless there is a result that counts at `now`, in milliseconds since 1970."""
+    number = 1
+    while True:
+        occurrence = f"{number:010}"
+        try:
+            asked = ask(occurrence=occurrence, data=Record(payload).text())
+            return asked if isinstance(asked, Held) else Attempt(asked, occurrence)
+        except AlreadyDone as done:
+            if done.lock is None or done.lock.last_occurrence is None:
+                raise
+            record = Record.of(done.lock)
+            if now < record.until:
+                return record
+            number = int(done.lock.last_occurrence) + 1
