@@ -1,7 +1,8 @@
 """Two callers in two languages share a lock: each gets between 40 and 60 percent of the grants.
 
 Each acquires the lock, releases it, and asks again at once, as the documents tell it. The clients pause by
-themselves; the caller of plain HTTP marks the lock after a random part of a second, and pauses where somebody else had marked it.
+themselves; the caller of plain HTTP marks the lock after a random part of a second, and pauses where somebody else had
+marked it.
 scripts/contend.sh coordination runs this before the nemesis.
 """
 
