@@ -37,6 +37,13 @@ class Invocation:
             self.done.set()
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        pass  # a process that was killed
+
+
 class Sandbox:
     """A process that speaks the Runtime API."""
 
@@ -46,8 +53,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self.freezes = 0
         self._current = None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = Server(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{self._server.server_address[1]}"
         self.process = subprocess.Popen(

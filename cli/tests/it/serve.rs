@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+};
 use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -389,6 +391,51 @@ async fn other_clients_reach_the_table() {
 
     serve.signal("TERM");
     assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
+}
+
+#[tokio::test]
+async fn request_is_refused_when_it_would_hold_up_all_others() {
+    let folder = folder();
+    let file = folder.path().join("locks.db");
+    for store in [vec!["--memory"], vec!["--db", text_of(&file)]] {
+        let serve = Serve::start(&[store, vec!["--expose-dynamodb", "0"]].concat()).await;
+        let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+        let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
+        let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S).build();
+        let table = client.create_table().table_name("items").billing_mode(BillingMode::PayPerRequest);
+        let table = table.key_schema(key.expect("complete")).attribute_definitions(id.expect("complete"));
+        table.send().await.expect("created");
+        let large = AttributeValue::Ns((0..20_000).map(|number| number.to_string()).collect());
+        let item = client.put_item().table_name("items").item("id", AttributeValue::S("large".to_owned()));
+        item.item("numbers", large).send().await.expect("written");
+
+        let dear = vec!["numbers <> numbers"; 100].join(" OR ");
+        let filter = json!({ "tableName": "items", "filterExpression": dear });
+        let checked = |condition: &str| {
+            let key = json!({ "id": { "S": "large" } });
+            let check = json!({ "TableName": "items", "Key": key, "ConditionExpression": condition });
+            let put = json!({ "TableName": "items", "Item": { "id": { "S": "new" } } });
+            json!([{ "Put": put }, { "ConditionCheck": check }])
+        };
+        let once = json!({ "commit": true, "requests": checked(&dear) });
+        let open = json!({ "requests": checked(&dear) });
+        for (path, body) in [("items/list", &filter), ("transactions/begin", &once), ("transactions/begin", &open)] {
+            let (status, answer) = post(&serve, path, body).await;
+            assert_eq!((status, &answer["title"]), (400, &json!("The request is invalid")), "{path}: {answer}");
+            let detail = answer["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains("Mention fewer or smaller attributes"), "{path}: {answer}");
+        }
+        let (status, answer) = post(&serve, "items/list", &json!({ "tableName": "items" })).await;
+        assert_eq!((status, answer["items"].as_array().map(Vec::len)), (200, Some(1)), "nothing was written: {answer}");
+        let light = json!({ "commit": true, "requests": checked("numbers = numbers") });
+        assert_eq!(post(&serve, "transactions/begin", &light).await.0, 200);
+    }
+}
+
+async fn post(serve: &Serve, path: &str, body: &Value) -> (u16, Value) {
+    let request = serve.http.post(format!("{}/v1/{path}", serve.base_url)).json(body);
+    let answer = request.send().await.expect("answered");
+    (answer.status().as_u16(), answer.json().await.expect("JSON"))
 }
 
 async fn status_of(serve: &Serve, path_and_query: &str) -> u16 {

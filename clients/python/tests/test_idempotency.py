@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyAlreadyInProgressError,
     IdempotencyValidationError,
 )
-from conftest import MakeClient
+from conftest import MakeClient, eventually
 from test_handlers import Context
 
 from leasehold import Client, InvalidRequest, LockHeld, LockLost, PayloadMismatch
@@ -94,6 +95,21 @@ def test_dead_attempt_frees_itself_for_a_fresh_sandbox(client: Client, make_clie
         return int(context.leasehold.fencing_token)
 
     assert handler({}, Context()) > dead.fencing_token
+
+
+def test_dead_attempt_is_judged_by_the_clock(make_client: MakeClient, key: str) -> None:
+    make_client(lease=0.5).acquire(key, occurrence="0000000001", manual_heartbeats=True, data=PENDING).granted()
+    results: list[str] = []
+
+    def is_done() -> bool:
+        # Each one is a fresh sandbox, which has observed nothing.
+        handler = idempotent(key=key, client=make_client())(lambda event, context: "done")
+        with suppress(LockHeld):
+            results.append(handler({}, Context()))
+        return bool(results)
+
+    eventually(is_done)
+    assert results == ["done"]
 
 
 def test_second_event_waits_for_the_result(client: Client, make_client: MakeClient, key: str) -> None:

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::Core;
 use crate::operations::{self, Answer};
+use crate::queue::Request;
 
 const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
 
@@ -43,13 +44,14 @@ impl HttpConnector for Connector {
 
 /// Runs one operation. If the caller gives up before the operation has begun, the operation does not run.
 pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answer {
+    let request = Request::new(target, body);
     if core.file.is_none() {
         // Without this yield, one task would run to its end before the next one starts, and tests would never show a
         // race.
         tokio::task::yield_now().await;
-        return core.run(&target, &body);
+        return core.run(&request);
     }
-    let (answer, turn) = core.queue.push(target, body);
+    let (answer, turn) = core.queue.push(request);
     if let Some(turn) = turn {
         // A write waits for the disk. Once begun it is carried out even if the caller gives up, as over a network;
         // `core` keeps the file locked until then.

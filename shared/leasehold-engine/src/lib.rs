@@ -19,8 +19,9 @@
 //!   damaged row cannot be changed.
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
-//! Limits: requests run one at a time; no request is ever throttled, and no transaction ever conflicts (inject such
-//! faults by wrapping the engine at the same seam); time to live removes nothing.
+//! Limits: requests run one at a time, and a [`foreign`] one that would hold up the others is refused; no request is
+//! ever throttled, and no transaction ever conflicts (inject such faults by wrapping the engine at the same seam); time
+//! to live removes nothing.
 
 mod connector;
 mod error;
@@ -28,6 +29,7 @@ mod file;
 mod integrity;
 mod names;
 mod operations;
+mod price;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -47,15 +49,16 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use bytes::Bytes;
 use dynoxide::Database;
+use serde_json::Value;
 
 use crate::connector::Connector;
 use crate::file::{DatabaseFile, open_error};
 use crate::names::Names;
 use crate::operations::Answer;
-use crate::queue::{Queue, Turn};
+use crate::queue::{Queue, Request, Turn};
 
 pub use crate::error::EngineError;
-pub use crate::queue::urgent;
+pub use crate::queue::{foreign, urgent};
 
 /// The endpoint is never resolved, since no connection is made. The reserved top-level domain makes a client without
 /// its connector fail instead of reaching a real server.
@@ -125,10 +128,10 @@ impl Engine {
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
     }
 
-    /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`. Returns the answer's status and
-    /// JSON.
+    /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`, for another client. Returns the
+    /// answer's status and JSON. A request that would hold up all others is refused.
     pub async fn answer(&self, target: String, body: Bytes) -> (u16, Vec<u8>) {
-        let answer = connector::answer(Arc::clone(&self.core), target, body).await;
+        let answer = foreign(connector::answer(Arc::clone(&self.core), target, body)).await;
         (answer.status, answer.body)
     }
 
@@ -151,8 +154,9 @@ impl Engine {
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
             "Tags": tags,
         });
-        let (status, body) = self.answer("DynamoDB_20120810.TagResource".to_owned(), tag.to_string().into()).await;
-        if status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&body).into_owned()) }
+        let (target, core) = ("DynamoDB_20120810.TagResource".to_owned(), Arc::clone(&self.core));
+        let answer = connector::answer(core, target, tag.to_string().into()).await;
+        if answer.status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&answer.body).into_owned()) }
     }
 
     /// Serves this engine's data to other DynamoDB clients over HTTP until `shutdown` resolves.
@@ -205,7 +209,13 @@ impl fmt::Debug for Engine {
 }
 
 impl Core {
-    fn run(&self, target: &str, body: &[u8]) -> Answer {
+    fn run(&self, request: &Request) -> Answer {
+        let Request { target, body, .. } = request;
+        if request.is_foreign()
+            && let Some(refusal) = price::refusal(target, body, |operation, body| self.read(operation, body))
+        {
+            return refusal;
+        }
         let answer = self.names.run(&self.database, target, body);
         match &self.file {
             Some(file) if answer.status == 200 && operations::creates_table(target) => {
@@ -215,10 +225,14 @@ impl Core {
         }
     }
 
+    fn read(&self, operation: &str, request: &Value) -> Answer {
+        self.names.run(&self.database, &format!("DynamoDB_20120810.{operation}"), request.to_string().as_bytes())
+    }
+
     /// Carries out the requests that wait for the file.
     fn work(&self, turn: Turn) {
         let sync = |has_written| self.file.as_ref().map_or(Ok(()), |file| file.check(has_written));
-        self.queue.work(turn, |target, body| self.run(target, body), sync);
+        self.queue.work(turn, |request| self.run(request), sync);
     }
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn creates_table(target: &str) -> bool {
     operation_of(target) == "CreateTable"
 }
 
-fn operation_of(target: &str) -> &str {
+pub(crate) fn operation_of(target: &str) -> &str {
     target.split_once('.').map_or("", |(_, operation)| operation)
 }
 
@@ -146,6 +146,12 @@ where
 /// DynamoDB's answer to its own failure.
 pub(crate) fn internal_error(message: &str) -> Answer {
     let error = DynoxideError::InternalServerError(message.to_owned());
+    Answer { status: error.status_code(), body: error.to_json().into_bytes() }
+}
+
+/// DynamoDB's refusal of a request that is wrong in itself.
+pub(crate) fn invalid(message: &str) -> Answer {
+    let error = DynoxideError::ValidationException(message.to_owned());
     Answer { status: error.status_code(), body: error.to_json().into_bytes() }
 }
 

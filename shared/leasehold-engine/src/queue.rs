@@ -18,10 +18,35 @@ use crate::operations::{self, Answer};
 const BATCH: Duration = Duration::from_millis(5);
 
 /// One request, and the way of its answer.
-pub(crate) struct Job {
-    target: String,
-    body: Bytes,
+struct Job {
+    request: Request,
     reply: oneshot::Sender<Answer>,
+}
+
+/// An operation of the DynamoDB API, in the kind of its work.
+pub(crate) struct Request {
+    pub(crate) target: String,
+    pub(crate) body: Bytes,
+    kind: Option<Kind>,
+}
+
+/// The kinds of work that differ from others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Urgent,
+    Foreign,
+}
+
+impl Request {
+    /// A request in the kind of the work that makes it.
+    pub(crate) fn new(target: String, body: Bytes) -> Self {
+        Self { target, body, kind: KIND.try_with(|kind| *kind).ok() }
+    }
+
+    /// Whether the request's expressions are not Leasehold's own.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.kind == Some(Kind::Foreign)
+    }
 }
 
 /// The right to carry requests out. One thread at a time has it.
@@ -30,13 +55,19 @@ pub(crate) struct Turn {
 }
 
 tokio::task_local! {
-    /// Present in the work of an urgent request.
-    static URGENT: ();
+    /// The kind of the work that is under way.
+    static KIND: Kind;
 }
 
 /// Lets the requests of this work go ahead of others that wait for the file.
 pub async fn urgent<T>(work: impl Future<Output = T>) -> T {
-    URGENT.scope((), work).await
+    KIND.scope(Kind::Urgent, work).await
+}
+
+/// Refuses the requests of this work that would hold up all others. An operation of Leasehold itself stays below the
+/// price: it mentions an attribute a few times.
+pub async fn foreign<T>(work: impl Future<Output = T>) -> T {
+    KIND.scope(Kind::Foreign, work).await
 }
 
 /// The requests that wait.
@@ -53,11 +84,11 @@ struct State {
 
 impl Queue {
     /// Adds a request. Where no thread works, its caller gets the turn, and must let a thread [`work`](Self::work).
-    pub(crate) fn push(&self, target: String, body: Bytes) -> (oneshot::Receiver<Answer>, Option<Turn>) {
+    pub(crate) fn push(&self, request: Request) -> (oneshot::Receiver<Answer>, Option<Turn>) {
         let (reply, answer) = oneshot::channel();
         let mut state = self.state();
-        let lane = if URGENT.try_with(|()| ()).is_ok() { &mut state.urgent } else { &mut state.ordinary };
-        lane.push_back(Job { target, body, reply });
+        let lane = if request.kind == Some(Kind::Urgent) { &mut state.urgent } else { &mut state.ordinary };
+        lane.push_back(Job { request, reply });
         let turn = (state.turn.strong_count() == 0).then(|| {
             let given = Arc::new(());
             state.turn = Arc::downgrade(&given);
@@ -67,22 +98,17 @@ impl Queue {
     }
 
     /// Carries requests out until none waits. `run` carries one out; `sync` makes all before it durable.
-    pub(crate) fn work(
-        &self,
-        turn: Turn,
-        run: impl Fn(&str, &[u8]) -> Answer,
-        sync: impl Fn(bool) -> Result<(), String>,
-    ) {
+    pub(crate) fn work(&self, turn: Turn, run: impl Fn(&Request) -> Answer, sync: impl Fn(bool) -> Result<(), String>) {
         let mut turn = Some(turn);
         while let Some(first) = self.next(&mut turn) {
             let begun = Instant::now();
             let (mut has_written, mut answers) = (false, Vec::new());
             let mut next = Some(first);
-            while let Some(Job { target, body, reply }) = next {
+            while let Some(Job { request, reply }) = next {
                 // If the caller gives up before its request has begun, the request is not carried out.
                 if !reply.is_closed() {
-                    let answer = run(&target, &body);
-                    has_written |= operations::may_have_written(&target, answer.status);
+                    let answer = run(&request);
+                    has_written |= operations::may_have_written(&request.target, answer.status);
                     answers.push((reply, answer));
                 }
                 next = if begun.elapsed() < BATCH { self.state().pop() } else { None };
@@ -133,12 +159,12 @@ mod tests {
     const READ: &str = "DynamoDB_20120810.GetItem";
 
     fn push(queue: &Queue, target: &str, body: &'static str) -> (oneshot::Receiver<Answer>, Option<Turn>) {
-        queue.push(target.to_owned(), Bytes::from_static(body.as_bytes()))
+        queue.push(Request::new(target.to_owned(), Bytes::from_static(body.as_bytes())))
     }
 
     /// Answers with the request's body and this status.
-    fn echo(status: u16) -> impl Fn(&str, &[u8]) -> Answer {
-        move |_, body| Answer { status, body: body.to_vec() }
+    fn echo(status: u16) -> impl Fn(&Request) -> Answer {
+        move |request| Answer { status, body: request.body.to_vec() }
     }
 
     #[test]
@@ -199,13 +225,13 @@ mod tests {
         let (_ordinary, _) = push(&queue, WRITE, "ordinary");
         let order = RefCell::new(Vec::new());
         let urgent = RefCell::new(None);
-        let run = |_: &str, body: &[u8]| {
-            if body == b"slow" {
+        let run = |request: &Request| {
+            if request.body == "slow" {
                 // This request comes last, while the first one runs.
-                let arriving = URGENT.sync_scope((), || push(&queue, WRITE, "urgent"));
+                let arriving = KIND.sync_scope(Kind::Urgent, || push(&queue, WRITE, "urgent"));
                 urgent.replace(Some(arriving.0));
             }
-            order.borrow_mut().push(String::from_utf8(body.to_vec()).unwrap());
+            order.borrow_mut().push(String::from_utf8(request.body.to_vec()).unwrap());
             Answer { status: 200, body: Vec::new() }
         };
         queue.work(turn.unwrap(), run, |_| Ok(()));
@@ -216,7 +242,7 @@ mod tests {
     fn turn_is_given_again_when_its_thread_fails() {
         let queue = Queue::default();
         let (_lost, turn) = push(&queue, WRITE, "");
-        let failing = AssertUnwindSafe(|| queue.work(turn.unwrap(), |_, _| panic!("a defect"), |_| Ok(())));
+        let failing = AssertUnwindSafe(|| queue.work(turn.unwrap(), |_| panic!("a defect"), |_| Ok(())));
         assert!(catch_unwind(failing).is_err());
         let (mut answer, turn) = push(&queue, WRITE, "");
         queue.work(turn.expect("nobody works"), echo(200), |_| Ok(()));
@@ -228,6 +254,6 @@ mod tests {
         let queue = Queue::default();
         let (gone, turn) = push(&queue, WRITE, "");
         drop(gone);
-        queue.work(turn.unwrap(), |_, _| panic!("nobody asks"), |_| Ok(()));
+        queue.work(turn.unwrap(), |_| panic!("nobody asks"), |_| Ok(()));
     }
 }

@@ -628,3 +628,43 @@ async fn pages_of_a_query_end_without_a_sort_key() {
         query.clone().set_exclusive_start_key(Some([("key".to_owned(), text("Moe"))].into())).send().await.unwrap();
     assert_eq!((next.items(), next.count(), next.last_evaluated_key()), ([].as_slice(), 0, None));
 }
+
+#[tokio::test]
+async fn foreign_transaction_is_refused_when_it_would_hold_up_others() {
+    use serde_json::{Value, json};
+
+    let folder = tempfile::tempdir().unwrap();
+    for engine in [Engine::memory().unwrap(), Engine::open(&folder.path().join("db")).unwrap()] {
+        let client = client_with_table(&engine).await;
+        let members: Vec<_> = (0..20_000).map(|number| number.to_string()).collect();
+        let large =
+            client.put_item().table_name(TABLE).item("key", text("large")).item("a", AttributeValue::Ns(members));
+        large.send().await.unwrap();
+        let condition = vec!["a <> a"; 100].join(" OR ");
+        let key = json!({ "key": { "S": "large" } });
+        let check = json!({ "TableName": TABLE, "Key": key, "ConditionExpression": condition });
+        let put = json!({ "TableName": TABLE, "Item": { "key": { "S": "new" } } });
+        let body = json!({ "TransactItems": [{ "Put": put }, { "ConditionCheck": check }] });
+        let answer = async |body: &Value| {
+            let target = "DynamoDB_20120810.TransactWriteItems".to_owned();
+            let (status, document) = engine.answer(target, body.to_string().into()).await;
+            (status, String::from_utf8(document).unwrap())
+        };
+        let (status, document) = answer(&body).await;
+        assert!(status == 400 && document.contains("ValidationException"), "{document}");
+        assert!(document.contains("Mention fewer or smaller attributes"), "{document}");
+        assert_eq!(owner(&client, "new").await, None);
+
+        let mut lighter = body;
+        lighter["TransactItems"][1]["ConditionCheck"]["ConditionExpression"] = json!("a = a");
+        assert_eq!(answer(&lighter).await.0, 200);
+        assert_eq!(keys(&client, TABLE).await.len(), 2);
+
+        // Leasehold's own requests have no price.
+        let own = client.delete_item().table_name(TABLE).key("key", text("large")).condition_expression(condition);
+        assert_eq!(own.send().await.unwrap_err().code(), Some("ConditionalCheckFailedException"));
+        let foreign = client.scan().table_name(TABLE).filter_expression(vec!["a <> a"; 100].join(" OR "));
+        let refused = crate::foreign(foreign.send()).await.unwrap_err();
+        assert_eq!(refused.code(), Some("ValidationException"));
+    }
+}

@@ -1,4 +1,4 @@
-//! Threads for heavy work: listings and large reads, whose items are read, projected and written as JSON.
+//! Threads for heavy work: listings, large reads, and requests with expressions of their callers.
 //!
 //! On the shared threads, a few such requests would delay heartbeats. Separate threads let the operating system share
 //! the processor.

@@ -17,10 +17,10 @@ use hyper::{Method, StatusCode};
 use leasehold_engine::Engine;
 use tokio::time::timeout;
 
-use crate::buffers;
 use crate::connections::REQUEST_TIMEOUT;
 use crate::guard::Guard;
 use crate::routes::with_memory;
+use crate::{aside, buffers};
 
 /// DynamoDB's own limit for a request.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
@@ -63,7 +63,8 @@ async fn answer(State(state): State<Arc<(Engine, Guard)>>, request: Request) -> 
         return refusal(StatusCode::BAD_REQUEST, "SerializationException", "The body is too large or did not arrive.");
     };
     let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
-    let (status, document) = engine.answer(target.to_owned(), body).await;
+    let (engine, target) = (engine.clone(), target.to_owned());
+    let (status, document) = aside::run(async move { engine.answer(target, body).await }).await;
     match buffers::reserve(document.len()).await {
         Ok(memory) => json(StatusCode::from_u16(status).unwrap_or_default(), with_memory(document, memory)),
         Err(problem) => refusal(StatusCode::BAD_REQUEST, "ThrottlingException", &problem.detail),

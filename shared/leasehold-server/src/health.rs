@@ -35,7 +35,12 @@ impl Health {
         }))
     }
 
+    /// Goes ahead of ordinary requests, as holders do: a service that is busy is not broken.
     async fn check(&self) -> Result<(), Problem> {
+        leasehold_engine::urgent(self.check_table()).await
+    }
+
+    async fn check_table(&self) -> Result<(), Problem> {
         self.locks.health(&Caller::unrestricted(), HealthRequest::default()).await?;
         if let Some(engine) = &self.engine {
             engine.check_writes(&self.table).await.map_err(|error| {

@@ -1,0 +1,400 @@
+//! The price of a foreign request, known before it is carried out.
+//!
+//! Requests run one at a time, and the engine copies an attribute at each of its mentions. Within DynamoDB's limits,
+//! one request can so take seconds, and a hundred of them in one transaction take minutes. A request of somebody else
+//! therefore has a price: the time of its work in nanoseconds, estimated by the items that it reads and by what its
+//! expressions mention. Prices were measured with an optimised build on the machine of docs/performance.md.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::operations::{self, Answer};
+
+/// Largest price. The largest item with a simple condition costs two thirds of it.
+const BUDGET: u64 = 150_000_000;
+/// The refusal of a higher price.
+const TOO_DEAR: &str = "This request would hold up all others: its items are large, or its expressions mention large \
+     attributes too often. Mention fewer or smaller attributes, divide the request, or read smaller pages.";
+/// Largest item, and largest page.
+const MAX_ITEM_BYTES: u64 = 400 * 1024;
+const MAX_PAGE_BYTES: u64 = 1024 * 1024;
+/// The time to copy and compare one byte of the dearest kind of value: a map of short members, or a set of numbers.
+const DEAREST_BYTE: u64 = 24;
+/// The members with an expression that is evaluated for each item.
+const EVALUATED: [&str; 3] = ["ConditionExpression", "UpdateExpression", "FilterExpression"];
+/// The older members with conditions and changes by the name of their attribute.
+const BY_ATTRIBUTE: [&str; 4] = ["Expected", "AttributeUpdates", "ScanFilter", "QueryFilter"];
+/// The members of a page that do not change which items are read for it.
+const AFTER_READING: [&str; 6] =
+    ["FilterExpression", "ScanFilter", "QueryFilter", "ProjectionExpression", "AttributesToGet", "Select"];
+/// The words of expressions that are no names.
+const OPERATORS: [&str; 9] = ["and", "or", "not", "between", "in", "set", "remove", "add", "delete"];
+
+type Document = Map<String, Value>;
+
+/// The price exceeds the budget.
+struct TooDear;
+
+/// The sum of a request's costs. `run` carries out the reads that the prices need.
+struct Bill<R> {
+    left: u64,
+    run: R,
+}
+
+/// Returns DynamoDB's refusal of a request that costs too much.
+pub(crate) fn refusal(target: &str, body: &[u8], run: impl Fn(&str, &Value) -> Answer) -> Option<Answer> {
+    let mut bill = Bill { left: BUDGET, run };
+    bill.request(operations::operation_of(target), body).is_err().then(|| operations::invalid(TOO_DEAR))
+}
+
+impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
+    fn request(&mut self, operation: &str, body: &[u8]) -> Result<(), TooDear> {
+        let is_batch =
+            matches!(operation, "BatchWriteItem" | "BatchGetItem" | "TransactWriteItems" | "TransactGetItems");
+        if is_batch {
+            self.charge(carriage(body))?;
+        }
+        let Ok(request) = serde_json::from_slice::<Document>(body) else { return Ok(()) };
+        match operation {
+            "PutItem" | "UpdateItem" | "DeleteItem" if Mentions::of(&request).are_light(MAX_ITEM_BYTES) => Ok(()),
+            "PutItem" | "UpdateItem" | "DeleteItem" => self.write(&request),
+            "TransactWriteItems" | "TransactGetItems" => {
+                let entries = request.get("TransactItems").and_then(Value::as_array).into_iter().flatten();
+                let mut actions =
+                    entries.filter_map(Value::as_object).flat_map(Map::values).filter_map(Value::as_object);
+                actions.try_for_each(|action| {
+                    if operation == "TransactGetItems" { self.item(action).map(drop) } else { self.write(action) }
+                })
+            }
+            "BatchGetItem" => {
+                let tables = request.get("RequestItems").and_then(Value::as_object).into_iter().flatten();
+                let mut keys = tables.flat_map(|(table, wanted)| {
+                    let keys = wanted.get("Keys").and_then(Value::as_array).into_iter().flatten();
+                    keys.map(move |key| json!({ "TableName": table, "Key": key }))
+                });
+                keys.try_for_each(|key| self.answer("GetItem", &key).map(drop))
+            }
+            "Query" | "Scan" if Mentions::of(&request).are_light(MAX_PAGE_BYTES) => Ok(()),
+            "Query" | "Scan" => self.page(operation, &request),
+            _ => Ok(()),
+        }
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), TooDear> {
+        self.left = self.left.checked_sub(cost).ok_or(TooDear)?;
+        Ok(())
+    }
+
+    /// Carries out a read, at the price of its answer.
+    fn answer(&mut self, operation: &str, request: &Value) -> Result<Document, TooDear> {
+        let answer = (self.run)(operation, request);
+        self.charge(carriage(&answer.body))?;
+        Ok(serde_json::from_slice(&answer.body).unwrap_or_default())
+    }
+
+    /// Evaluates nothing where the request has no expression: the item itself is then not looked at.
+    fn write(&mut self, write: &Document) -> Result<(), TooDear> {
+        if !is_evaluated(write) {
+            return Ok(());
+        }
+        let item = self.item(write)?;
+        self.charge(Mentions::of(write).price(&item))
+    }
+
+    /// Reads the item that an action names.
+    fn item(&mut self, action: &Document) -> Result<Document, TooDear> {
+        let Some(table) = action.get("TableName") else { return Ok(Document::new()) };
+        let key = match (action.get("Key"), action.get("Item").and_then(Value::as_object)) {
+            (Some(key), _) => key.clone(),
+            (None, Some(item)) => {
+                let described = Value::from(self.answer("DescribeTable", &json!({ "TableName": table }))?);
+                let names = described.pointer("/Table/KeySchema").and_then(Value::as_array).into_iter().flatten();
+                let names = names.filter_map(|part| part.get("AttributeName")?.as_str());
+                names.filter_map(|name| Some((name.to_owned(), item.get(name)?.clone()))).collect::<Document>().into()
+            }
+            (None, None) => return Ok(Document::new()),
+        };
+        let mut found = self.answer("GetItem", &json!({ "TableName": table, "Key": key }))?;
+        Ok(match found.remove("Item") {
+            Some(Value::Object(item)) => item,
+            _ => Document::new(),
+        })
+    }
+
+    /// Reads the page without its filter: these are the items that the filter is evaluated for. A page has at most a
+    /// megabyte, so its reading has no price.
+    fn page(&mut self, operation: &str, request: &Document) -> Result<(), TooDear> {
+        let mut unfiltered = request.clone();
+        unfiltered.retain(|member, _| !AFTER_READING.contains(&member.as_str()));
+        let key = request.get("KeyConditionExpression").and_then(Value::as_str).unwrap_or_default();
+        for member in ["ExpressionAttributeNames", "ExpressionAttributeValues"] {
+            if let Some(Value::Object(mut used)) = unfiltered.remove(member) {
+                used.retain(|name, _| words(key).any(|word| word == name));
+                if !used.is_empty() {
+                    unfiltered.insert(member.to_owned(), used.into());
+                }
+            }
+        }
+        let answer = (self.run)(operation, &unfiltered.into());
+        let page: Document = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let mut items = page.get("Items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
+        let mentions = Mentions::of(request);
+        items.try_for_each(|item| self.charge(mentions.price(item)))
+    }
+}
+
+fn is_evaluated(request: &Document) -> bool {
+    EVALUATED.iter().chain(&BY_ATTRIBUTE).any(|member| request.contains_key(*member))
+}
+
+/// The time to read a document from its text or to write it: each value has a name and quotes.
+fn carriage(document: &[u8]) -> u64 {
+    document.iter().map(|byte| if *byte == b'"' { 210 } else { 10 }).sum()
+}
+
+/// The mentions of names and values in the expressions of one request.
+struct Mentions<'a> {
+    /// How often each attribute is mentioned.
+    attributes: BTreeMap<&'a str, u64>,
+    /// The values that the request contains, with the number of their mentions.
+    given: Vec<(&'a Value, u64)>,
+    /// The number of searches in values.
+    searches: u64,
+    /// The number of set members that are added or deleted.
+    changed: u64,
+}
+
+impl<'a> Mentions<'a> {
+    fn of(request: &'a Document) -> Self {
+        let find = |member: &str, name: &str| request.get(member).and_then(|named| named.get(name));
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for word in EVALUATED.iter().filter_map(|member| request.get(*member)?.as_str()).flat_map(words) {
+            *counts.entry(word).or_default() += 1;
+        }
+        let mut attributes: BTreeMap<&str, u64> = BTreeMap::new();
+        let named = |word| find("ExpressionAttributeNames", word).and_then(Value::as_str).unwrap_or(word);
+        let older = BY_ATTRIBUTE.iter().filter_map(|member| request.get(*member)?.as_object()).flat_map(Map::keys);
+        let mentioned = counts.iter().map(|(word, count)| (named(*word), *count));
+        for (name, count) in mentioned.chain(older.map(|name| (name.as_str(), 1))) {
+            *attributes.entry(name).or_default() += count;
+        }
+        let given = counts.iter().filter_map(|(word, count)| Some((find("ExpressionAttributeValues", word)?, *count)));
+        let given: Vec<_> = given.collect();
+        let updates = request.get("AttributeUpdates").and_then(Value::as_object).into_iter().flat_map(Map::values);
+        let operands = given.iter().map(|(value, _)| *value).filter(|_| request.contains_key("UpdateExpression"));
+        let operands = operands.chain(updates.filter_map(|update| update.get("Value")));
+        let changed = operands.map(|value| set(value).count() as u64).sum();
+        Self { attributes, given, searches: counts.get("contains").copied().unwrap_or_default(), changed }
+    }
+
+    /// Returns whether the expressions are cheap for the dearest values that have room in so many bytes.
+    fn are_light(&self, bytes: u64) -> bool {
+        let attributes = self.attributes.values().sum::<u64>() * bytes * DEAREST_BYTE;
+        let given: u64 = self.given.iter().map(|(value, count)| count * weight(value)).sum();
+        self.searches + self.changed == 0 && attributes + given <= BUDGET
+    }
+
+    /// The time to evaluate the expressions for one item.
+    fn price(&self, item: &Document) -> u64 {
+        let stored = self.attributes.iter().filter_map(|(name, count)| Some((item.get(*name)?, *count)));
+        let stored: Vec<_> = stored.collect();
+        let longest = |values: &[(&Value, u64)]| {
+            values.iter().filter_map(|(value, _)| value.get("B").map(length)).max().unwrap_or_default()
+        };
+        // The engine compares the sought bytes at each place of the stored ones.
+        let search = self.searches * longest(&stored) * longest(&self.given).max(longest(&stored)) / 32;
+        // It compares each member of a set that is added or deleted with each member of the stored one.
+        let pass = |value: &Value| set(value).map(|member| 2 + length(member) / 16).sum();
+        let largest: u64 = stored.iter().map(|(value, _)| pass(value)).max().unwrap_or_default();
+        let values = stored.iter().chain(&self.given);
+        values.map(|(value, count)| count * weight(value)).sum::<u64>() + search + self.changed * largest
+    }
+}
+
+/// The time to copy and compare a value.
+fn weight(value: &Value) -> u64 {
+    let typed = value.as_object().into_iter().flatten();
+    typed
+        .map(|(kind, value)| {
+            let list = value.as_array().into_iter().flatten();
+            match kind.as_str() {
+                "S" | "B" => 50 + length(value) / 4,
+                "N" if length(value) > 15 || value.as_str().is_some_and(|number| number.contains(['e', 'E'])) => 300,
+                "N" => 40,
+                "SS" | "BS" => list.map(|member| 30 + length(member) / 8).sum(),
+                "NS" => list.map(|_| 120).sum(),
+                "L" => list.map(|member| 15 + weight(member)).sum(),
+                "M" => {
+                    let members = value.as_object().into_iter().flatten();
+                    members.map(|(name, member)| 100 + name.len() as u64 / 4 + weight(member)).sum()
+                }
+                _ => 0,
+            }
+        })
+        .sum()
+}
+
+/// The members of a set.
+fn set(value: &Value) -> impl Iterator<Item = &Value> {
+    ["SS", "NS", "BS"].into_iter().filter_map(|kind| value.get(kind)?.as_array()).flatten()
+}
+
+fn length(text: &Value) -> u64 {
+    text.as_str().map_or(0, str::len) as u64
+}
+
+/// The names, placeholders and functions of an expression. A path counts by its first part: a part of an attribute
+/// costs no more than the whole.
+fn words(expression: &str) -> impl Iterator<Item = &str> {
+    let is_part = |character: char| character.is_alphanumeric() || "_#:.[]-".contains(character);
+    let words = expression.split(move |character| !is_part(character));
+    let words = words.map(|path| path.split(['.', '[']).next().unwrap_or_default());
+    words.filter(|word| !word.is_empty() && !OPERATORS.iter().any(|operator| operator.eq_ignore_ascii_case(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A store with one item, under each key.
+    fn stored(item: Value) -> impl Fn(&str, &Value) -> Answer {
+        move |operation, _| {
+            let document = match operation {
+                "DescribeTable" => json!({ "Table": { "KeySchema": [{ "AttributeName": "id" }] } }),
+                "GetItem" => json!({ "Item": item }),
+                _ => json!({ "Items": [item, item] }),
+            };
+            Answer { status: 200, body: document.to_string().into_bytes() }
+        }
+    }
+
+    fn is_refused(operation: &str, request: &Value, item: Value) -> bool {
+        let target = format!("DynamoDB_20120810.{operation}");
+        refusal(&target, request.to_string().as_bytes(), stored(item)).is_some()
+    }
+
+    fn repeated(part: &str, times: usize) -> String {
+        vec![part; times].join(" OR ")
+    }
+
+    fn values(kind: &str, count: usize) -> Value {
+        json!({ kind: (0..count).map(|number| format!("{number:05}")).collect::<Vec<_>>() })
+    }
+
+    /// The largest value of each kind that an item has room for.
+    fn largest() -> [(&'static str, Value); 7] {
+        let list = |element: Value, count: usize| json!({ "L": vec![element; count] });
+        let map: Document = (0..60_000).map(|number| (format!("{number:x}"), json!({ "NULL": true }))).collect();
+        [
+            ("text", json!({ "S": "x".repeat(390_000) })),
+            ("texts", values("SS", 70_000)),
+            ("numbers", values("NS", 70_000)),
+            ("a list", list(json!({ "BOOL": true }), 190_000)),
+            ("long numbers", list(json!({ "N": "1e30" }), 14_000)),
+            ("lists", list(json!({ "L": [] }), 90_000)),
+            ("a map", json!({ "M": map })),
+        ]
+    }
+
+    #[test]
+    fn condition_is_refused_when_it_mentions_large_values_often() {
+        for (name, value) in largest() {
+            let update = |condition| json!({ "TableName": "t", "Key": {}, "ConditionExpression": condition });
+            let item = json!({ "a": value });
+            assert!(!is_refused("UpdateItem", &update(repeated("a <> :v", 2)), item.clone()), "{name}");
+            let is_dear = name != "text";
+            assert_eq!(is_refused("UpdateItem", &update(repeated("a <> a", 150)), item.clone()), is_dear, "{name}");
+            let mut aliased = update(repeated("#a.b <> a", 150));
+            aliased["ExpressionAttributeNames"] = json!({ "#a": "a" });
+            assert_eq!(is_refused("DeleteItem", &aliased, item), is_dear, "{name}, by another name");
+        }
+    }
+
+    #[test]
+    fn each_way_to_much_work_is_refused_and_its_small_form_is_not() {
+        let numbers = |count| json!({ "id": { "S": "k" }, "a": values("NS", count) });
+        let bytes = |count| json!({ "a": { "B": "A".repeat(count) } });
+        let texts = |count| json!({ "a": values("SS", count) });
+        let often = repeated("a <> a", 100);
+        let action = json!({ "TableName": "t", "Key": {}, "ConditionExpression": often });
+        let put = json!({ "TableName": "t", "Item": { "id": { "S": "k" } }, "ConditionExpression": often });
+        let search = json!({ "TableName": "t", "Key": {}, "ConditionExpression": "contains(a, :v)",
+            "ExpressionAttributeValues": { ":v": { "B": "A".repeat(100_000) } } });
+        let add = json!({ "TableName": "t", "Key": {}, "UpdateExpression": "ADD a :v",
+            "ExpressionAttributeValues": { ":v": values("SS", 5_000) } });
+        let older = json!({ "TableName": "t", "Key": {},
+            "AttributeUpdates": { "a": { "Action": "DELETE", "Value": values("SS", 5_000) } } });
+        let given = json!({ "TableName": "t", "Key": {}, "ConditionExpression": repeated("a <> :v", 100),
+            "ExpressionAttributeValues": { ":v": values("NS", 60_000) } });
+        let transaction = |entry: &str, count| json!({ "TransactItems": vec![json!({ entry: action }); count] });
+        let gets = json!({ "TransactItems": vec![json!({ "Get": { "TableName": "t", "Key": {} } }); 100] });
+        let keys = json!({ "RequestItems": { "t": { "Keys": vec![json!({}); 100] } } });
+        let page = json!({ "TableName": "t", "FilterExpression": often });
+        for (operation, request, dear, cheap) in [
+            ("UpdateItem", &action, numbers(50_000), numbers(1_000)),
+            ("PutItem", &put, numbers(50_000), numbers(1_000)),
+            ("UpdateItem", &search, bytes(400_000), bytes(2_000)),
+            ("UpdateItem", &add, texts(50_000), texts(1_000)),
+            ("UpdateItem", &older, texts(50_000), texts(1_000)),
+            ("DeleteItem", &given, numbers(1), numbers(0)),
+            ("TransactWriteItems", &transaction("ConditionCheck", 100), numbers(1_000), numbers(10)),
+            ("TransactWriteItems", &transaction("Update", 100), numbers(1_000), numbers(10)),
+            ("TransactGetItems", &gets, texts(20_000), texts(100)),
+            ("BatchGetItem", &keys, texts(20_000), texts(100)),
+            ("Scan", &page, numbers(20_000), numbers(1_000)),
+            ("Query", &page, numbers(20_000), numbers(1_000)),
+        ] {
+            assert!(is_refused(operation, request, dear), "{operation} {:.120}", request.to_string());
+            if *request != given {
+                assert!(!is_refused(operation, request, cheap), "{operation} {:.120}", request.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn batch_is_refused_by_its_size_alone() {
+        let batch = |count| json!({ "RequestItems": { "t": vec![values("SS", 10_000); count] } });
+        assert!(is_refused("BatchWriteItem", &batch(100), json!({})));
+        assert!(!is_refused("BatchWriteItem", &batch(10), json!({})));
+    }
+
+    #[test]
+    fn no_more_items_are_read_than_the_budget_allows() {
+        let reads = RefCell::new(Vec::new());
+        let item = stored(json!({ "a": values("SS", 70_000) }));
+        let run = |operation: &str, request: &Value| {
+            let answer = item(operation, request);
+            reads.borrow_mut().push(carriage(&answer.body));
+            answer
+        };
+        let check = json!({ "ConditionCheck": { "TableName": "t", "Key": {}, "ConditionExpression": "a = b" } });
+        let transaction = json!({ "TransactItems": vec![check; 100] });
+        assert!(refusal("D.TransactWriteItems", transaction.to_string().as_bytes(), run).is_some());
+        let reads = reads.into_inner();
+        assert!(reads[..reads.len() - 1].iter().sum::<u64>() <= BUDGET, "{} reads", reads.len());
+    }
+
+    #[test]
+    fn page_is_read_without_its_filter() {
+        let mut request = json!({ "TableName": "t", "KeyConditionExpression": "#k = :k",
+            "FilterExpression": repeated("#a <> :v", 7), "ProjectionExpression": "#b", "Limit": 7,
+            "ExpressionAttributeNames": { "#k": "id", "#a": "a", "#b": "b" },
+            "ExpressionAttributeValues": { ":k": { "S": "k" }, ":v": { "S": "v" } } });
+        let asked = RefCell::new(Value::Null);
+        let run = |_: &str, request: &Value| {
+            asked.replace(request.clone());
+            Answer { status: 400, body: b"not JSON".to_vec() }
+        };
+        assert!(refusal("D.Query", request.to_string().as_bytes(), run).is_none());
+        let read = asked.replace(Value::Null);
+        let expected = json!({ "TableName": "t", "KeyConditionExpression": "#k = :k", "Limit": 7,
+            "ExpressionAttributeNames": { "#k": "id" }, "ExpressionAttributeValues": { ":k": { "S": "k" } } });
+        assert_eq!(read, expected);
+        request["FilterExpression"] = json!("#a <> :v");
+        assert!(refusal("D.Query", request.to_string().as_bytes(), run).is_none());
+        assert_eq!(asked.into_inner(), Value::Null, "a filter with few mentions is cheap for each page");
+    }
+}
