@@ -11,6 +11,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from decimal import Decimal
+from typing import Any
 
 from leasehold import Client, Held, LeaseholdError
 from leasehold.election import Election
@@ -19,7 +20,8 @@ TABLE = os.environ["CONTEND_TABLE"]
 client = Client(os.environ["LEASEHOLD_URL"], owner_name="python")
 lock = threading.Lock()
 bodies = ThreadPoolExecutor(1000)
-held = tx = None
+held: Any = None
+tx: Any = None
 
 ENDS = 20.0
 """Seconds for `once` or `lead`, whose body has ended. A leader who lost its lead stands again."""

@@ -1,8 +1,7 @@
 """Two callers in two languages share a lock: each gets between 40 and 60 percent of the grants.
 
-Each acquires the lock, releases it, and asks again at once, as the documents tell it. The clients pause by
-themselves; the caller of plain HTTP marks the lock after a random part of a second, and pauses where somebody else had
-marked it.
+Each acquires the lock, releases it, and asks again, as the documents tell it. The clients pause by themselves. The
+caller of plain HTTP marks the lock after a random part of a second, and pauses where somebody else had marked it.
 scripts/contend.sh coordination runs this before the nemesis.
 """
 
@@ -35,7 +34,7 @@ class Plain:
     """A caller of plain HTTP."""
 
     def __init__(self, target):
-        self._connection = http.client.HTTPConnection(*target, timeout=30)
+        self._connection = http.client.HTTPConnection(target[0], target[1], timeout=30)
         self._returns_since = None
 
     def use(self, key, number):

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold_client::wire::transactions::{
-    Item, ListTransactionsRequest, Transaction as TransactionStatus, TransactionState, UnlockRequest,
+    Item, ListTransactionsRequest, Stray, StraysRequest, Transaction as TransactionStatus, TransactionState,
+    UnlockRequest,
 };
 
 use crate::Failure;
@@ -32,6 +33,7 @@ enum TransactionsCommand {
     /// End one transaction, whatever its age: an open one is rolled back, a decided one is completed.
     Rollback(NamedArgs),
     Sweep(SweepArgs),
+    Strays(StraysArgs),
     Unlock(UnlockArgs),
 }
 
@@ -67,6 +69,29 @@ struct SweepArgs {
     common: CommonArgs,
 }
 
+/// Find the items of a table with locks of unknown transactions, such as items from a backup, and unlock them.
+///
+/// Examines the table in pages, each a read of up to 1000 items or 1 MB, and says on standard error how far it is. An
+/// item is unlocked on condition of the lock that was found. A command that was interrupted may be repeated.
+///
+/// With --json, one object a line, as the strays are found.
+#[derive(Debug, Args)]
+struct StraysArgs {
+    /// The table's name.
+    table: String,
+
+    /// Only the items of this transaction, by its public id.
+    #[arg(long, value_name = "PUBLIC_ID")]
+    of: Option<String>,
+
+    /// Unlock what is found: the items are restored, or keep the changes.
+    #[arg(long, value_name = "OUTCOME")]
+    unlock: Option<Outcome>,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
 /// Unlock an item whose transaction is unknown, such as an item from a backup.
 ///
 /// The items of a known transaction are freed by `rollback`.
@@ -97,6 +122,15 @@ enum Outcome {
     Committed,
 }
 
+impl From<Outcome> for TransactionState {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::RolledBack => Self::RolledBack,
+            Outcome::Committed => Self::Committed,
+        }
+    }
+}
+
 fn read_key(text: &str) -> Result<Item, String> {
     serde_json::from_str(text).map_err(|error| format!("this is no key in DynamoDB's JSON: {error}"))
 }
@@ -107,6 +141,7 @@ impl TransactionsArgs {
             TransactionsCommand::Ls(args) => &args.common,
             TransactionsCommand::Get(args) | TransactionsCommand::Rollback(args) => &args.common,
             TransactionsCommand::Sweep(args) => &args.common,
+            TransactionsCommand::Strays(args) => &args.common,
             TransactionsCommand::Unlock(args) => &args.common,
         }
     }
@@ -118,6 +153,7 @@ pub(crate) async fn main(args: TransactionsArgs) -> Result<(), Failure> {
         TransactionsCommand::Get(args) => get(args).await,
         TransactionsCommand::Rollback(args) => sweep(args.common, Some(args.id)).await,
         TransactionsCommand::Sweep(args) => sweep(args.common, None).await,
+        TransactionsCommand::Strays(args) => strays(args).await,
         TransactionsCommand::Unlock(args) => unlock(args).await,
     }
 }
@@ -166,13 +202,42 @@ async fn sweep(common: CommonArgs, id: Option<String>) -> Result<(), Failure> {
     })
 }
 
+async fn strays(args: StraysArgs) -> Result<(), Failure> {
+    let StraysArgs { table, of, unlock, common } = args;
+    let client = common.client().await?;
+    let mut request = StraysRequest { table_name: table, public_id: of, ..StraysRequest::default() };
+    let (mut examined, mut found) = (0, 0);
+    loop {
+        let page = common.patiently(client.find_strays(&request)).await?;
+        examined += page.examined;
+        for Stray { key, lock, public_id } in page.strays {
+            found += 1;
+            if let Some(outcome) = unlock {
+                let (table_name, outcome) = (request.table_name.clone(), outcome.into());
+                let unlock = UnlockRequest { table_name, key: key.clone(), lock: lock.clone(), outcome };
+                common.patiently(client.unlock_item(&unlock)).await?;
+            }
+            if common.output.json {
+                print_json(&Stray { key, lock, public_id })?;
+            } else {
+                let key = serde_json::to_string(&key).unwrap_or_default();
+                print(&format!("{}  {}", plain(&key), plain(&lock)))?;
+            }
+        }
+        let verb = if unlock.is_some() { "unlocked" } else { "found" };
+        common.output.warn(&format!("{examined} items examined, {found} strays {verb}"));
+        request.exclusive_start_key = page.last_evaluated_key;
+        if request.exclusive_start_key.is_none() {
+            return Ok(());
+        }
+    }
+}
+
 async fn unlock(args: UnlockArgs) -> Result<(), Failure> {
     let client = args.common.client().await?;
-    let outcome = match args.outcome {
-        Outcome::RolledBack => TransactionState::RolledBack,
-        Outcome::Committed => TransactionState::Committed,
-    };
-    let request = UnlockRequest { table_name: args.table, key: args.key, lock: args.lock, outcome };
+    let UnlockArgs { table, key, lock, outcome, .. } = &args;
+    let (table_name, outcome) = (table.clone(), (*outcome).into());
+    let request = UnlockRequest { table_name, key: key.clone(), lock: lock.clone(), outcome };
     let unlocked = args.common.patiently(client.unlock_item(&request)).await?;
     args.common.output.result(&unlocked, || "unlocked".to_owned())
 }

@@ -267,14 +267,29 @@ async fn operator_lists_items_and_unlocks_a_stray() {
     let stray = AttributeValue::S("a-backup#of#1".to_owned());
     let lock = dynamodb.update_item().table_name("accounts").key("id", AttributeValue::S("Curly".to_owned()));
     let lock = lock.update_expression("SET leaseholdTxId = :lock").expression_attribute_values(":lock", stray);
-    lock.send().await.expect("locked");
+    lock.clone().send().await.expect("locked");
     let key = r#"{"id":{"S":"Curly"}}"#;
     let unlock =
         |lock: &'static str| ["transactions", "unlock", "accounts", key, "--lock", lock, "--outcome", "rolled-back"];
     let refused = serve.run(&unlock("another")).await;
     assert!(refused.stderr.contains("another lock by now: a-backup#of#1"), "{}", refused.stderr);
+    let found = serve.run(&["transactions", "strays", "accounts"]).await;
+    assert_eq!(found.stderr, "leasehold: 3 items examined, 1 strays found\n");
+    assert_eq!((found.status, found.stdout), (0, format!("{key}  a-backup#of#1\n")));
+    // Those of another transaction are left alone.
+    let of = "00000000-0000-0000-0000-000000000000";
+    let left = serve.run(&["transactions", "strays", "accounts", "--unlock", "rolled-back", "--of", of]).await;
+    assert_eq!((left.stdout.as_str(), left.stderr.as_str()), ("", "leasehold: 3 items examined, 0 strays unlocked\n"));
     assert_eq!(serve.run(&unlock("a-backup#of#1")).await.ok(), "unlocked\n");
     let curly = dynamodb.get_item().table_name("accounts").key("id", AttributeValue::S("Curly".to_owned()));
     let curly = curly.send().await.expect("read").item.expect("there");
     assert!(!curly.contains_key("leaseholdTxId"), "{curly:?}");
+    lock.send().await.expect("locked again");
+    for (found, progress) in
+        [(format!("{key}  a-backup#of#1\n"), "1 strays unlocked"), (String::new(), "0 strays unlocked")]
+    {
+        let unlocked = serve.run(&["transactions", "strays", "accounts", "--unlock", "rolled-back"]).await;
+        let stderr = format!("leasehold: 3 items examined, {progress}\n");
+        assert_eq!((unlocked.status, unlocked.stdout, unlocked.stderr), (0, found, stderr));
+    }
 }

@@ -26,6 +26,7 @@ from leasehold import (
     TransactionNotFound,
     TransactionRolledBack,
     Unavailable,
+    derive_transaction_id,
 )
 
 ROLLED_BACK = Answer(409, b'{"type": "rolled-back", "status": 409, "detail": "Another one needed it."}')
@@ -346,6 +347,24 @@ def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, pro
     assert bank.balance(moe) == -20
     ids = [request.body["transactionId"] for request in proxy.seen]
     assert len(set(ids)) == 5, "one id for each transaction, and for its repeats"
+
+
+def test_call_under_a_business_key_is_carried_out_once(bank: Bank, make_client: MakeClient) -> None:
+    moe = bank.open(100)
+    transaction_id = derive_transaction_id(uuid.uuid4(), "order 4711")
+    members = {"UpdateExpression": "ADD balance :one", "ExpressionAttributeValues": {":one": 1}}
+    for _ in range(2):
+        client = make_client(bank.url)
+        client.transact([{"Update": {"TableName": TABLE, "Key": key(moe), **members}}], transaction_id=transaction_id)
+    assert bank.balance(moe) == 101
+
+
+def test_derived_id_is_that_of_the_rfc() -> None:
+    dns = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    assert derive_transaction_id(dns, "www.example.com") == "5c146b14-3c52-8afd-938a-375d0df1fbf6"
+    assert derive_transaction_id(uuid.UUID(dns), "Bestellung 4711, ä") == "0b84e752-9b93-81ec-8b92-0440b68bc3c5"
+    with pytest.raises(ValueError, match="badly formed"):
+        derive_transaction_id("orders", "1")
 
 
 @pytest.mark.parametrize("first", [DropAnswer(), Refuse()])

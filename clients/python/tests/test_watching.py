@@ -175,9 +175,11 @@ def test_hand_over_needs_no_poll(proxy: Proxy, make_client: MakeClient, waiter: 
     client = make_client(lease=60)
     for number in range(10):
         holder = client.acquire(f"{key}-{number}").granted()
+        before = proxy.count("watch")
         waiting = Background(lambda number=number: waiter.acquire(f"{key}-{number}", wait=30))  # type: ignore[misc]
-        eventually(lambda number=number: proxy.count("watch") > number)  # type: ignore[misc]
+        eventually(lambda before=before: proxy.count("watch") > before)  # type: ignore[misc]
         holder.release()
         result = waiting.wait()
         assert isinstance(result, Guard)
-    assert (proxy.count("acquire"), proxy.count("watch")) == (20, 10), "refused once, watched once, and granted"
+    assert proxy.count("acquire") == 20, "refused once, and granted"
+    assert 10 <= proxy.count("watch") <= 20, "a watch ends with the mark"

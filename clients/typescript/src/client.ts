@@ -30,7 +30,7 @@ import { type Answers, retrying, type SendOptions, Service } from "./service.js"
 import { silent, type Telemetry } from "./telemetry.js";
 import { keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
-import { runTransaction, transact, type TransactionOptions, type TransactOptions } from "./transactions.js";
+import { type OneCallOptions, runTransaction, transact, type TransactionOptions } from "./transactions.js";
 import { messageOf, type Transport } from "./transport.js";
 import type { Item } from "./values.js";
 import type { components } from "./wire.js";
@@ -607,10 +607,7 @@ export class Client implements AsyncDisposable {
    * @throws {TransactionCommittedError} the requests were carried out, but the answer, with the items of the writes,
    *   was lost.
    */
-  async transact(
-    requests: readonly TransactionRequest[],
-    options: TransactOptions = {},
-  ): Promise<(Item | undefined)[]> {
+  async transact(requests: readonly TransactionRequest[], options: OneCallOptions = {}): Promise<(Item | undefined)[]> {
     return transact(this.#context, requests, options);
   }
 

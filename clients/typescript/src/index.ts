@@ -6,6 +6,7 @@
  * elections ({@link Election}). A {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */
 export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
+export { deriveTransactionId } from "./business-key.js";
 export {
   type AlreadyDone,
   Client,
@@ -69,7 +70,7 @@ export {
   WriterGuard,
 } from "./semaphore.js";
 export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
-export type { TransactionOptions, TransactOptions } from "./transactions.js";
+export type { OneCallOptions, TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Measurement, Telemetry } from "./telemetry.js";
 export type { Answer, Call, ExchangeOptions, Transport } from "./transport.js";
 export { ExactNumber, type Item } from "./values.js";

@@ -1,4 +1,5 @@
 /** Runs a body until its transaction is committed: rules T2, T5 and T7. */
+import { deriveTransactionId, NEXT_TRY } from "./business-key.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire } from "./dynamodb.js";
 import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
@@ -16,6 +17,16 @@ export interface TransactOptions {
   deadline?: number | undefined;
   /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
+}
+
+/** The options of one call. */
+export interface OneCallOptions extends TransactOptions {
+  /**
+   * The id, a secret UUID such as {@link deriveTransactionId} derives from a business key: the same requests under one id
+   * are carried out once, whichever processes make the call, for as long as the service keeps the outcome. Default: a
+   * new one.
+   */
+  transactionId?: string | undefined;
 }
 
 /** The bounds of a transaction's retries, and its keep-alive. */
@@ -65,23 +76,18 @@ export async function runTransaction<T>(
 export async function transact(
   context: Context,
   requests: readonly TransactionRequest[],
-  options: TransactOptions,
+  options: OneCallOptions,
 ): Promise<(Item | undefined)[]> {
   const entries = requests.map(entry);
   const { runtime, service } = context;
-  let transactionId = runtime.uuid();
+  let id = options.transactionId ?? runtime.uuid();
   let retryOf: string | undefined;
   let gaveWay = false;
   return repeated(context, options, async ({ signal }) => {
     for (;;) {
-      const body = { transactionId, retryOf, requests: entries, commit: true };
+      const body = { transactionId: id, retryOf, requests: entries, commit: true };
       try {
-        const answer = await send(
-          context,
-          transactionId,
-          (sendOptions) => service.ask("begin", body, sendOptions),
-          signal,
-        );
+        const answer = await send(context, id, (sendOptions) => service.ask("begin", body, sendOptions), signal);
         return { value: (answer.answers ?? []).map(answerFromWire) };
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };
@@ -92,8 +98,8 @@ export async function transact(
           return { error, contention: error };
         }
         // The rollback is certain.
-        retryOf = transactionId;
-        transactionId = runtime.uuid();
+        retryOf = id;
+        id = await deriveTransactionId(id, NEXT_TRY);
         if (!gaveWay) return { error, contention: error };
         gaveWay = false;
       }

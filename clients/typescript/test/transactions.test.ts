@@ -5,6 +5,7 @@ import { after, describe, test } from "node:test";
 import {
   type Client,
   ConditionFailedError,
+  deriveTransactionId,
   ExactNumber,
   InvalidRequestError,
   type Item,
@@ -433,6 +434,26 @@ describe("by hand", { concurrency: 4 }, () => {
       await tx.commit();
     }
     assert.equal(await balance(moe), 70);
+  });
+
+  test("call under a business key is carried out once", async () => {
+    const moe = await open(100);
+    const id = await deriveTransactionId(randomUUID(), "order 4711");
+    for (let process = 0; process < 2; process++) {
+      const client = service.client();
+      const expression = { UpdateExpression: "ADD balance :one", ExpressionAttributeValues: { ":one": 1 } };
+      const update = { Update: { TableName: TABLE, Key: { id: moe }, ...expression } };
+      await client.transact([update], { transactionId: id });
+      await client.close();
+    }
+    assert.equal(await balance(moe), 101);
+  });
+
+  test("derived id is that of the RFC", async () => {
+    const dns = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+    assert.equal(await deriveTransactionId(dns, "www.example.com"), "5c146b14-3c52-8afd-938a-375d0df1fbf6");
+    assert.equal(await deriveTransactionId(dns, "Bestellung 4711, ä"), "0b84e752-9b93-81ec-8b92-0440b68bc3c5");
+    await assert.rejects(deriveTransactionId("orders", "1"), TypeError);
   });
 
   test("all in one call", async () => {

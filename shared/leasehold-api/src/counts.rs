@@ -7,8 +7,9 @@
 //! operation that saw a semaphore.
 //!
 //! Of transactions: `Committed`; and those that were not, by the cause: `RolledBack` by their callers, `Evicted` by
-//! others, `ConditionFailed`, `Contended` after a wait. A sweep counts `Swept` and `StuckTransactions`, and the age of
-//! the oldest open transaction that it saw (`OldestTransaction`).
+//! others, `ConditionFailed`, `Contended` after a wait in vain. `Waited` counts the waits that ended well. A sweep
+//! counts `Swept` and `StuckTransactions`, and the age of the oldest open transaction that it saw
+//! (`OldestTransaction`).
 
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ pub fn describe() {
     describe_counter!("RolledBack", Unit::Count, "transactions that their callers rolled back");
     describe_counter!("Evicted", Unit::Count, "callers who learned that their transaction was rolled back");
     describe_counter!("ConditionFailed", Unit::Count, "transactions that ended by a condition that does not hold");
+    describe_counter!("Waited", Unit::Count, "calls that waited for the items of other transactions, and got them");
     describe_counter!("Contended", Unit::Count, "calls that waited in vain for the items of other transactions");
     describe_counter!("Swept", Unit::Count, "transactions that a sweep ended");
     describe_counter!("StuckTransactions", Unit::Count, "transactions with an item that DynamoDB refuses to free");

@@ -166,5 +166,6 @@ routes!(|service: &TransactionService, _caller, request| {
     LIST_ITEMS => service.list_items(request),
     SWEEP => service.sweep(request),
     LIST_TRANSACTIONS => service.list(request),
+    STRAYS => service.strays(request),
     UNLOCK => service.unlock(request),
 });

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use leasehold_dynamodb::{jitter, pause};
+use metrics::counter;
 use tokio::time::Instant;
 
 use crate::attributes::ItemLock;
@@ -118,6 +119,13 @@ impl Effort {
 
     pub(crate) fn halve_batches(&mut self, from: usize) {
         self.batch_limit = (from / 2).max(1);
+    }
+
+    /// Counts a call that has all its items, and waited for some of them.
+    pub(crate) fn count_wait(&self) {
+        if self.contended_since.is_some() {
+            counter!("Waited", "operation" => "transactions").increment(1);
+        }
     }
 
     /// Whether this call has waited for other transactions as long as it may.

@@ -55,7 +55,10 @@ impl Transactions {
             let missing = missing(&transaction, prepared);
             refuse_updates_of_deleted(&transaction, &missing)?;
             let step = match self.apply_puts(&mut transaction, prepared).await {
-                Ok(StepResult::Done) if missing.is_empty() => return Ok(transaction),
+                Ok(StepResult::Done) if missing.is_empty() => {
+                    effort.count_wait();
+                    return Ok(transaction);
+                }
                 Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
                 step => step,
             };

@@ -16,7 +16,7 @@
 //! one_shot      the short path, where one call is enough
 //! read          reads outside of transactions, at an isolation level
 //! sweep         ends transactions that coordinators left unfinished
-//! operate       the operators' calls: list, unlock
+//! operate       the operators' calls: list, find strays, unlock
 //! record        the rows of the transactions table
 //! attributes    the attributes of an item while it takes part
 //! ```
@@ -61,8 +61,8 @@ pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;
 pub use model::{
-    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Swept,
-    TransactionId, TransactionPage, TransactionRequest,
+    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Stray,
+    StrayPage, StraysRequest, Swept, TransactionId, TransactionPage, TransactionRequest,
 };
 pub use read::{ItemPage, ListRequest, ReadRequest};
 pub use schema::ensure_table;

@@ -73,6 +73,17 @@ pub enum Change {
     Check,
 }
 
+/// The part of an add that concerns one item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Enlisted {
+    /// The item.
+    pub item: usize,
+    /// The item's lock as it was read.
+    pub seen: Option<Lock>,
+    /// The change.
+    pub change: Change,
+}
+
 /// A write, as it was sent. It may arrive at any time, and any number of times.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Write {
@@ -81,18 +92,14 @@ pub enum Write {
         /// Its life.
         life: u64,
     },
-    /// The lock and the change of one item.
+    /// The locks and the changes of some items, each once: all or none.
     Add {
         /// The life of the transaction.
         life: u64,
         /// The version of the record that was read.
         version: u64,
-        /// The item.
-        item: usize,
-        /// The item's lock as it was read.
-        seen: Option<Lock>,
-        /// The change.
-        change: Change,
+        /// The items.
+        items: Vec<Enlisted>,
     },
     /// The content of a put.
     Apply {
@@ -146,6 +153,31 @@ impl Write {
     }
 }
 
+impl Enlisted {
+    /// Locks and changes the item as it was read. Returns whether nothing is left to apply, or `None` for an item that
+    /// is not as it was read.
+    fn lock(&self, item: &mut Item, life: u64, version: u64) -> Option<bool> {
+        let is_as_seen = match (&item.lock, &self.seen) {
+            (None, None) => true,
+            (Some(lock), Some(seen)) => lock.is_same(seen),
+            _ => false,
+        };
+        if !is_as_seen {
+            return None;
+        }
+        if self.change == Change::Check {
+            return Some(true);
+        }
+        let before = item.lock.map_or(item.content, |lock| lock.before);
+        let is_applied = self.change != Change::Later;
+        item.lock = Some(Lock { life, version, is_applied, before });
+        if let Change::Now(content) = self.change {
+            item.content = content;
+        }
+        Some(is_applied)
+    }
+}
+
 impl Rows {
     /// Returns the rows after a write, or `None` if its condition does not hold.
     pub fn after(&self, write: &Write) -> Option<Self> {
@@ -160,28 +192,18 @@ impl Rows {
                 let (unapplied, is_finished) = (BTreeSet::new(), false);
                 rows.record = Some(Record { life, state: State::Pending, version: 0, unapplied, is_finished });
             }
-            Write::Add { life, version, item, seen, change } => {
+            Write::Add { life, version, ref items } => {
                 let record = record.filter(of_life(life))?;
-                let item = rows.items.get_mut(item)?;
-                let is_as_seen = match (&item.lock, &seen) {
-                    (None, None) => true,
-                    (Some(lock), Some(seen)) => lock.is_same(seen),
-                    _ => false,
-                };
-                if record.state != State::Pending || record.version != version || !is_as_seen {
+                if record.state != State::Pending || record.version != version {
                     return None;
                 }
                 record.version += 1;
-                if change == Change::Check {
-                    return Some(rows);
-                }
-                let before = item.lock.map_or(item.content, |lock| lock.before);
-                let is_applied = matches!(change, Change::Now(_));
-                item.lock = Some(Lock { life, version: record.version, is_applied, before });
-                match change {
-                    Change::Now(content) => item.content = content,
-                    Change::Later => drop(record.unapplied.insert(record.version)),
-                    Change::Check => {}
+                for enlisted in items {
+                    let item = rows.items.get_mut(enlisted.item)?;
+                    let is_applied = enlisted.lock(item, life, record.version)?;
+                    if !is_applied {
+                        record.unapplied.insert(record.version);
+                    }
                 }
             }
             Write::Apply { item, seen, content } => {
@@ -267,8 +289,12 @@ mod tests {
     use super::*;
 
     const LOCK: Lock = Lock { life: 1, version: 1, is_applied: true, before: Some(0) };
-    const ADD: Write = Write::Add { life: 1, version: 1, item: 0, seen: Some(LOCK), change: Change::Now(Some(2)) };
     const COMMIT: Write = Write::Decide { life: 1, version: 1, outcome: State::Committed };
+
+    fn add() -> Write {
+        let items = vec![Enlisted { item: 0, seen: Some(LOCK), change: Change::Now(Some(2)) }];
+        Write::Add { life: 1, version: 1, items }
+    }
 
     /// A pending transaction that holds its only item.
     fn rows() -> Rows {
@@ -285,12 +311,29 @@ mod tests {
 
     #[test]
     fn writes_are_carried_out_on_the_rows_that_were_read() {
-        let writes = [ADD, COMMIT, Write::Finish { life: 1 }, Write::Confirm { life: 1, version: 1 }];
+        let writes = [add(), COMMIT, Write::Finish { life: 1 }, Write::Confirm { life: 1, version: 1 }];
         let items = [Write::Apply { item: 0, seen: LOCK, content: 2 }, Write::free(0, LOCK, State::RolledBack)];
         for write in writes.iter().chain(&items) {
             assert!(rows().after(write).is_some(), "{write:?}");
         }
         assert!(Rows { record: None, ..rows() }.after(&Write::Begin { life: 1 }).is_some());
+    }
+
+    #[test]
+    fn add_of_two_items_locks_both_or_none() {
+        let free = Item { content: Some(5), lock: None };
+        let mut rows = rows();
+        rows.items.push(free);
+        let put = Enlisted { item: 1, seen: None, change: Change::Later };
+        let Write::Add { life, version, items } = add() else { unreachable!() };
+        let both = Write::Add { life, version, items: [items, vec![put]].concat() };
+        let after = rows.after(&both).expect("both are as they were read");
+        let record = after.record.as_ref().expect("it has one");
+        assert_eq!((record.version, &record.unapplied), (2, &BTreeSet::from([2])));
+        let locks = after.items.iter().map(|item| item.lock.map(|lock| (lock.version, lock.before)));
+        assert_eq!(locks.collect::<Vec<_>>(), [Some((2, Some(0))), Some((2, Some(5)))]);
+        rows.items[1].lock = Some(LOCK);
+        assert_eq!(rows.after(&both), None);
     }
 
     #[test]
@@ -305,11 +348,11 @@ mod tests {
         let free = Write::free(0, LOCK, State::Committed);
         for (rows, write) in [
             (rows(), Write::Begin { life: 2 }),
-            (next_life(), ADD),
-            (is_over(), ADD),
-            (moved_on(), ADD),
-            (has_another_lock(), ADD),
-            (is_free(), ADD),
+            (next_life(), add()),
+            (is_over(), add()),
+            (moved_on(), add()),
+            (has_another_lock(), add()),
+            (is_free(), add()),
             (has_another_lock(), apply.clone()),
             (is_free(), apply),
             (next_life(), Write::Confirm { life: 1, version: 1 }),

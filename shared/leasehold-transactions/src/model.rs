@@ -351,3 +351,38 @@ pub struct TransactionPage {
     /// The start of the next page; none after the last.
     pub next: Option<String>,
 }
+
+/// The items of a table to examine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StraysRequest {
+    /// The table's name.
+    pub table: String,
+    /// The transaction whose items are wanted. Without it, those of all.
+    pub holder: Option<PublicId>,
+    /// The maximum number of items to examine.
+    pub limit: i32,
+    /// The end of the page before.
+    pub start: Option<Item>,
+}
+
+/// A locked item that no known transaction will free.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stray {
+    /// The item's key.
+    pub key: ItemKey,
+    /// The item's lock, for [`Transactions::unlock`](crate::Transactions::unlock).
+    pub lock: String,
+    /// The transaction that the lock names.
+    pub holder: PublicId,
+}
+
+/// A part of a scan for strays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StrayPage {
+    /// The number of items that were examined.
+    pub examined: usize,
+    /// The strays among them.
+    pub strays: Vec<Stray>,
+    /// The start of the next page; none after the last.
+    pub next: Option<Item>,
+}

@@ -1,15 +1,20 @@
-//! The operations for operators: list the unfinished transactions, and unlock an item whose transaction is unknown.
+//! The operations for operators: list the unfinished transactions, find the items whose transactions are unknown, and
+//! unlock such an item.
+
+use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::attributes::{Item, ItemLock};
 use crate::coordinator::Transactions;
 use crate::error::Error;
-use crate::model::{PublicId, State, Status, TransactionPage};
+use crate::key::ItemKey;
+use crate::model::{PublicId, State, Status, Stray, StrayPage, StraysRequest, TransactionPage};
 use crate::prepare::{check_table, key_in};
 use crate::record::{
     Record, SWEEP_AT, SWEEP_SHARD, SWEEP_SHARDS, TRANSACTION_ID, participants, record_key, shard_name,
 };
+use crate::tables::KeyAttribute;
 
 /// The maximum number of parts of the index that are read for one page.
 const MAX_LOOKS: u32 = 40;
@@ -57,6 +62,40 @@ impl Transactions {
         Ok(TransactionPage { transactions, next })
     }
 
+    /// Examines a part of a table for strays: locked items whose transaction is unknown or finished, such as items from a
+    /// backup. Each has its lock before and after the look at the transaction, which frees its items before it finishes.
+    ///
+    /// # Errors
+    /// `InvalidRequest`, `Forbidden`, `Throttled`, `Unavailable`.
+    pub async fn strays(&self, request: &StraysRequest) -> Result<StrayPage, Error> {
+        let table = &request.table;
+        check_table(table, &self.protected, "tableName".to_owned())?;
+        let attributes = self.tables.key_attributes(table).await?;
+        let (items, examined, next) = self.tables.locked(request).await?;
+        let key_of = |item: &Item| {
+            let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
+            ItemKey::new(table.clone(), attributes.iter().filter_map(part).collect())
+        };
+        let locks = items.iter().filter_map(|item| Some((key_of(item), ItemLock::of(item)?)));
+        let is_wanted = |lock: &ItemLock| request.holder.as_ref().is_none_or(|holder| *holder == lock.value.holder);
+        let locked: Vec<_> = locks.filter(|(_, lock)| is_wanted(lock)).collect();
+        let holders: BTreeSet<_> = locked.iter().map(|(_, lock)| lock.value.holder.clone()).collect();
+        let holders: Vec<_> =
+            holders.iter().filter(|id| !id.as_str().is_empty()).map(|id| self.record_item(id)).collect();
+        let rows = self.tables.read(&holders).await?;
+        let records: Vec<_> = rows.iter().flatten().filter_map(Record::decode).collect();
+        let is_known = |lock: &ItemLock| records.iter().any(|record| can_free(record, lock));
+        let unknown: Vec<_> = locked.into_iter().filter(|(_, lock)| !is_known(lock)).collect();
+        let keys: Vec<_> = unknown.iter().map(|(key, _)| key.clone()).collect();
+        let again = self.tables.read(&keys).await?;
+        let still = |((key, lock), item): ((ItemKey, ItemLock), Option<Item>)| {
+            let is_same = item.as_ref().and_then(ItemLock::of).is_some_and(|now| now.seen == lock.seen);
+            let text = lock.seen.as_s().ok().filter(|_| is_same)?.clone();
+            Some(Stray { key, lock: text, holder: lock.value.holder })
+        };
+        Ok(StrayPage { examined, strays: unknown.into_iter().zip(again).filter_map(still).collect(), next })
+    }
+
     /// Unlocks an item whose transaction is unknown, such as an item from a backup, on condition that its lock is
     /// `seen`. The operator names the outcome of the transaction. A rollback restores the old item, and a commit keeps
     /// the changes of the transaction.
@@ -77,7 +116,7 @@ impl Transactions {
             return Err(Error::invalid("lock", format!("The item has another lock by now: {now}.")));
         }
         let record = self.tables.record(&lock.value.holder).await?;
-        if record.is_some_and(|record| record.holds(&lock.value) && !record.finished) {
+        if record.is_some_and(|record| can_free(&record, &lock)) {
             let detail = format!("The transaction {} is known. End it instead: it frees the item.", lock.value.holder);
             return Err(Error::invalid("lock", detail));
         }
@@ -87,6 +126,11 @@ impl Transactions {
             Some((key, reason)) => Err(Error::damaged(&key, format!("The item cannot be unlocked: {reason}"))),
         }
     }
+}
+
+/// Whether the transaction of this record has the lock, and will free it.
+fn can_free(record: &Record, lock: &ItemLock) -> bool {
+    record.holds(&lock.value) && !record.finished
 }
 
 /// The public state of a transaction, from its TX record.

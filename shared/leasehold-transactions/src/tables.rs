@@ -13,10 +13,10 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold_dynamodb::{Failure, is_about_size, pause};
 
-use crate::attributes::Item;
+use crate::attributes::{ID, Item};
 use crate::error::{Error, failure, own_failure};
 use crate::key::ItemKey;
-use crate::model::{Operation, PublicId};
+use crate::model::{Operation, PublicId, StraysRequest};
 use crate::record::{
     self, FIRST_IMAGE_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
 };
@@ -280,6 +280,26 @@ impl Tables {
         .await?;
         let id = |row: Item| Some(PublicId::stored(row.get(TRANSACTION_ID)?.as_s().ok()?));
         Ok((output.items.unwrap_or_default().into_iter().filter_map(id).collect(), output.last_evaluated_key))
+    }
+
+    /// Reads the locked items among the next ones of a table, strongly consistent. Returns also the number of all items
+    /// that were read, and the start of the next page.
+    pub(crate) async fn locked(&self, request: &StraysRequest) -> Result<(Vec<Item>, usize, Option<Item>), Error> {
+        let output = repeat(|| async {
+            self.client
+                .scan()
+                .table_name(&request.table)
+                .consistent_read(true)
+                .filter_expression(format!("attribute_exists({ID})"))
+                .limit(request.limit)
+                .set_exclusive_start_key(request.start.clone())
+                .send()
+                .await
+                .map_err(|error| failure(error, &request.table))
+        })
+        .await?;
+        let examined = usize::try_from(output.scanned_count).unwrap_or_default();
+        Ok((output.items.unwrap_or_default(), examined, output.last_evaluated_key))
     }
 
     /// Reads items of any tables, in the order of their keys, each strongly consistent.

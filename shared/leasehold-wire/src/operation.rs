@@ -21,8 +21,8 @@ use crate::semaphore::{
 use crate::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, UnlockRequest,
-    UnlockResponse,
+    ListTransactionsRequest, ListTransactionsResponse, StraysRequest, StraysResponse, SweepRequest, SweepResponse,
+    Transaction, UnlockRequest, UnlockResponse,
 };
 use crate::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest,
@@ -957,6 +957,29 @@ operations! {
         refusals: &[],
     }
 
+    /// Examines a part of a table for strays: locked items whose transaction is unknown or finished. For operators.
+    STRAYS: Post(StraysRequest) -> StraysResponse {
+        name: "strays",
+        id: "strays",
+        path: "/v1/transactions/strays",
+        is_direct: true,
+        function: "sweep",
+        subject: Subject::Transaction,
+        family: Family::Sweep,
+        scope: Some(Scope::Transactions),
+        load: Load::Bulky,
+        dynamodb: &[
+            "BatchGetItem on items",
+            "BatchGetItem on transactions",
+            "DescribeTable on items",
+            "GetItem on items",
+            "GetItem on transactions",
+            "Scan on items",
+        ],
+        success: "The strays among the items that were examined.",
+        refusals: &[TABLES],
+    }
+
     /// Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators.
     UNLOCK: Post(UnlockRequest) -> UnlockResponse {
         name: "unlock",
@@ -968,7 +991,14 @@ operations! {
         family: Family::Sweep,
         scope: Some(Scope::Transactions),
         load: Load::Small,
-        dynamodb: &["DescribeTable on items", "GetItem on items"],
+        dynamodb: &[
+            "DeleteItem on items",
+            "DescribeTable on items",
+            "GetItem on items",
+            "GetItem on transactions",
+            "PutItem on items",
+            "UpdateItem on items",
+        ],
         success: "The item is locked by no transaction.",
         refusals: &[TABLES],
     }

@@ -646,6 +646,52 @@ pub struct ListTransactionsResponse {
     pub next_cursor: Option<String>,
 }
 
+/// The items to examine for strays: locked items whose transaction is unknown or finished, such as items from a backup.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StraysRequest {
+    /// The table's name, not an ARN.
+    pub table_name: String,
+    /// The public id of the transaction whose items are wanted. Default: those of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_id: Option<String>,
+    /// The largest number of items to examine. A page ends at 1 MB in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1000, default = 1000))]
+    pub limit: Option<u32>,
+    /// The `lastEvaluatedKey` of the previous page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclusive_start_key: Option<Item>,
+}
+
+/// One page of a scan for strays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StraysResponse {
+    /// The number of items that were examined.
+    pub examined: u64,
+    /// The strays among them. A page may have none, and still not be the last.
+    pub strays: Vec<Stray>,
+    /// The start of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_evaluated_key: Option<Item>,
+}
+
+/// A locked item that no known transaction will free.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct Stray {
+    /// The item's key.
+    pub key: Item,
+    /// The item's `leaseholdTxId`, for an unlock.
+    pub lock: String,
+    /// The public id of the transaction that the lock names.
+    pub public_id: String,
+}
+
 /// Unlocks an item whose transaction is unknown, such as an item from a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -67,7 +67,7 @@ from .model import (
 )
 from .observations import Observation, SavedObservation
 from .semaphore import ReadWriteLock, Semaphore
-from .transactions import Isolation, Participant, Transaction, TransactionStatus
+from .transactions import Isolation, Participant, Transaction, TransactionStatus, derive_transaction_id
 
 __all__ = [
     "AcquireOptions",
@@ -132,4 +132,5 @@ __all__ = [
     "WaitCancelled",
     "WrongKind",
     "__version__",
+    "derive_transaction_id",
 ]

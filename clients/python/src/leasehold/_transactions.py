@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -54,10 +56,27 @@ DEADLINE = 30.0
 KEEP_ALIVE = 20.0
 """Seconds: a third of the sixty after which the service takes a transaction for abandoned."""
 
+_NEXT_TRY = "next try"
+"""The key under which the id of the next try is derived from that of a try that was rolled back. Every process that
+repeats the first one comes to the same next one."""
+
 _CALL_TIMEOUT = 15.0
 """Seconds for one request: the service may wait for other transactions for ten of them."""
 
 _log = logging.getLogger("leasehold")
+
+
+def derive_transaction_id(namespace: str | uuid.UUID, key: str) -> str:
+    """Derives the id of a transaction from a business key, such as the number of an order, for `transact`: a UUID of
+    version 8, as in RFC 9562, B.2. `namespace` is a UUID of the application. It is a secret: whoever knows it can
+    compute the ids, and an id is the right to add to a transaction and to end it.
+
+    Raises `ValueError` if the namespace is no UUID."""
+    prefix = namespace if isinstance(namespace, uuid.UUID) else uuid.UUID(namespace)
+    derived = bytearray(hashlib.sha256(prefix.bytes + key.encode()).digest()[:16])
+    derived[6] = derived[6] & 0x0F | 0x80
+    derived[8] = derived[8] & 0x3F | 0x80
+    return str(uuid.UUID(bytes=bytes(derived)))
 
 
 class ReadOptions(TypedDict, total=False):
@@ -420,11 +439,13 @@ class BaseTransactionCalls:
             raise InvalidRequest(f"must be above zero, not {keep_alive}", "keep_alive")
         return transaction(self._core, self._core.world.new_id(), keep_alive=keep_alive)
 
-    async def _transact(self, requests: Iterable[Request], tries: int, deadline: float) -> list[Item | None]:
+    async def _transact(
+        self, requests: Iterable[Request], tries: int, deadline: float, transaction_id: str | None
+    ) -> list[Item | None]:
         self._core.check_open()
         members: dict[str, Any] = {"requests": _entries(requests), "commit": True}
         attempts = Tries(self._core, tries, deadline)
-        transaction_id, gave_way = self._core.world.new_id(), False
+        transaction_id, gave_way = transaction_id or self._core.world.new_id(), False
         while True:
             try:
                 return _answers(await _call(self._core, transaction_id, "begin", members, _list))
@@ -437,7 +458,7 @@ class BaseTransactionCalls:
             except TransactionRolledBack as error:
                 # The end is certain: no request of this id can be carried out any more.
                 members["retryOf"] = transaction_id
-                transaction_id = self._core.world.new_id()
+                transaction_id = derive_transaction_id(transaction_id, _NEXT_TRY)
                 if not gave_way and not await attempts.again(error):
                     raise
                 gave_way = False

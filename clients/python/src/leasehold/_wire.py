@@ -944,6 +944,37 @@ class RefusedItem(TypedDict):
     tableName: str
 
 
+class Stray(TypedDict):
+    """
+    A locked item that no known transaction will free.
+    """
+
+    key: Item
+    lock: str
+    publicId: str
+
+
+class StraysRequest(TypedDict):
+    """
+    The items to examine for strays: locked items whose transaction is unknown or finished, such as items from a backup.
+    """
+
+    exclusiveStartKey: NotRequired[Item | None]
+    limit: NotRequired[int | None]
+    publicId: NotRequired[str | None]
+    tableName: str
+
+
+class StraysResponse(TypedDict):
+    """
+    One page of a scan for strays.
+    """
+
+    examined: int
+    lastEvaluatedKey: NotRequired[Item | None]
+    strays: list[Stray]
+
+
 class Transaction(TypedDict):
     """
     The state of a transaction, as the service knows it.

@@ -26,6 +26,7 @@ from ._transactions import (
     Tries,
     UpdateOptions,
     WriteOptions,
+    derive_transaction_id,
 )
 from .model import Item, Value
 
@@ -41,6 +42,7 @@ __all__ = [
     "TransactionCalls",
     "TransactionState",
     "TransactionStatus",
+    "derive_transaction_id",
 ]
 
 T = TypeVar("T")
@@ -171,15 +173,23 @@ class TransactionCalls(BaseTransactionCalls):
                     raise
 
     def transact(
-        self, requests: Iterable[Request], *, tries: int = TRIES, deadline: float = DEADLINE
+        self,
+        requests: Iterable[Request],
+        *,
+        tries: int = TRIES,
+        deadline: float = DEADLINE,
+        transaction_id: str | None = None,
     ) -> list[Item | None]:
         """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
         items, in the order of the requests. Retries after conflicts with other transactions.
 
+        With a `transaction_id`, such as `derive_transaction_id` derives from a business key, the same requests are
+        carried out once, whichever processes make the call, for as long as the service keeps the outcome.
+
         Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
         out, but the answer, with the items of the writes, was lost.
         """
-        return run(self._transact(requests, tries, deadline))
+        return run(self._transact(requests, tries, deadline, transaction_id))
 
     def begin_transaction(self) -> Transaction:
         """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it

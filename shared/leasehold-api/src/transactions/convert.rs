@@ -1,8 +1,9 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues,
-    State, Status, Swept, TransactionId, TransactionPage, TransactionRequest,
+    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, PublicId, ReadRequest,
+    ReturnValues, State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage,
+    TransactionRequest,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType, RefusedItem};
@@ -168,6 +169,29 @@ pub(super) fn list(request: wire::ListItemsRequest, limit: Option<u32>) -> Resul
 pub(super) fn page(page: ItemPage) -> wire::ListItemsResponse {
     wire::ListItemsResponse {
         items: page.items.into_iter().map(dynamodb_json::show).collect(),
+        last_evaluated_key: page.next.map(dynamodb_json::show),
+    }
+}
+
+pub(super) fn strays_request(request: wire::StraysRequest, limit: u32) -> Result<StraysRequest, Problem> {
+    let holder = request.public_id.as_deref().map(PublicId::parse).transpose();
+    Ok(StraysRequest {
+        table: request.table_name,
+        holder: holder.map_err(|error| problem(&error))?,
+        limit: i32::try_from(limit).unwrap_or(i32::MAX),
+        start: request.exclusive_start_key.map(|key| item("exclusiveStartKey", key)).transpose()?,
+    })
+}
+
+pub(super) fn strays(page: StrayPage) -> wire::StraysResponse {
+    let stray = |stray: Stray| wire::Stray {
+        key: dynamodb_json::show(stray.key.attributes().clone()),
+        lock: stray.lock,
+        public_id: stray.holder.to_string(),
+    };
+    wire::StraysResponse {
+        examined: page.examined as u64,
+        strays: page.strays.into_iter().map(stray).collect(),
         last_evaluated_key: page.next.map(dynamodb_json::show),
     }
 }

@@ -8,8 +8,8 @@ use leasehold_transactions::{Error, Expected, PublicId, Swept, TransactionId, Tr
 use leasehold_wire::transactions::{
     AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, Transaction, TransactionState,
-    UnlockRequest, UnlockResponse,
+    ListTransactionsRequest, ListTransactionsResponse, StraysRequest, StraysResponse, SweepRequest, SweepResponse,
+    Transaction, TransactionState, UnlockRequest, UnlockResponse,
 };
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
@@ -186,6 +186,20 @@ impl TransactionService {
             let page = self.transactions.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
             let page = page.map_err(|error| logged_problem(&error))?;
             Ok(("listed".to_owned(), convert::transactions(page)))
+        })
+        .await
+    }
+
+    /// `POST /v1/transactions/strays`
+    ///
+    /// # Errors
+    /// Those of any operation.
+    pub async fn strays(&self, request: StraysRequest) -> Result<StraysResponse, Problem> {
+        traced_boxed(operation_span("strays", None, 0), async {
+            let limit = within_limits(request.limit.unwrap_or(MAX_LIMIT))?;
+            let request = convert::strays_request(request, limit)?;
+            let page = self.transactions.strays(&request).await.map_err(|error| logged_problem(&error))?;
+            Ok(("examined".to_owned(), convert::strays(page)))
         })
         .await
     }

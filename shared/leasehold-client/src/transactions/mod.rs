@@ -32,6 +32,7 @@
 //! [`Entry`].
 
 mod handle;
+mod id;
 mod item;
 mod options;
 mod read;
@@ -39,6 +40,7 @@ mod request;
 mod run;
 
 pub use handle::Transaction;
+pub use id::derive_transaction_id;
 pub use item::{from_item, to_item};
 /// The types on the wire. A [`Request`] can be made of an [`Entry`]; items are [`Item`]s.
 pub use leasehold_wire::transactions::{

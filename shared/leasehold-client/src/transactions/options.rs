@@ -18,11 +18,12 @@ pub struct TransactionOptions {
     pub(crate) tries: u32,
     pub(crate) deadline: Duration,
     pub(crate) keep_alive: Option<Duration>,
+    pub(crate) id: Option<String>,
 }
 
 impl Default for TransactionOptions {
     fn default() -> Self {
-        Self { tries: TRIES, deadline: DEADLINE, keep_alive: Some(KEEP_ALIVE) }
+        Self { tries: TRIES, deadline: DEADLINE, keep_alive: Some(KEEP_ALIVE), id: None }
     }
 }
 
@@ -46,6 +47,15 @@ impl TransactionOptions {
         self
     }
 
+    /// Names the transaction, a secret UUID such as [`derive_transaction_id`](super::derive_transaction_id) derives from a business
+    /// key. Only for one call ([`Client::transact_with`](crate::Client::transact_with)): the same requests under one id
+    /// are carried out once, whichever processes make the call, for as long as the service keeps the outcome.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
     /// Sets the time for which the body may be idle before a keep-alive is sent: any duration above zero. Default: 20
     /// s, a third of what the service allows unless it was set up otherwise.
     ///
@@ -65,12 +75,13 @@ impl TransactionOptions {
         self
     }
 
-    /// Checks the options.
+    /// Checks the options of a body.
     ///
     /// # Errors
-    /// The period of keep-alives is zero.
+    /// The period of keep-alives is zero, or there is an id: two bodies under one id would add to one transaction.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.keep_alive {
+            _ if self.id.is_some() => Err(Error::invalid("id", "an id of one's own is for a single call")),
             Some(Duration::ZERO) => Err(Error::invalid("keep_alive", "a sign of life without pause")),
             _ => Ok(()),
         }

@@ -6,8 +6,8 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{
     GetItemsRequest, GetItemsResponse, GetTransactionRequest, Isolation, Item, ItemRequest, ListItemsRequest,
-    ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, SweepRequest, SweepResponse, UnlockRequest,
-    UnlockResponse,
+    ListItemsResponse, ListTransactionsRequest, ListTransactionsResponse, StraysRequest, StraysResponse, SweepRequest,
+    SweepResponse, UnlockRequest, UnlockResponse,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -77,6 +77,15 @@ impl Client {
         let limit = self.remote().request_timeout().saturating_add(CONTENTION);
         let until = deadline(self.retry_budget().saturating_add(limit));
         persist(until, |_| self.remote().post(operation::SWEEP.path, &request, limit)).await
+    }
+
+    /// Examines a part of a table for items with locks of unknown transactions. For operators.
+    ///
+    /// # Errors
+    /// The last failure to reach the service.
+    pub async fn find_strays(&self, request: &StraysRequest) -> Result<StraysResponse, Error> {
+        let limit = self.remote().request_timeout();
+        persist(self.until(), |_| self.remote().post(operation::STRAYS.path, request, limit)).await
     }
 
     /// Unlocks an item whose transaction is unknown, on condition of the lock that was seen. For operators.

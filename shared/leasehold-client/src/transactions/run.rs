@@ -7,6 +7,7 @@ use std::sync::Arc;
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{BeginRequest, BeginResponse, Entry, Item};
 
+use super::id::id_after;
 use super::{Request, Transaction, TransactionOptions};
 use crate::clock::{Instant, deadline, fresh_uuid, sleep};
 use crate::remote::Backoff;
@@ -130,7 +131,7 @@ impl Client {
         let entries: Vec<Entry> =
             requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let mut tries = Tries::new(options);
-        let (mut id, mut gave_way) = (fresh_uuid(), false);
+        let (mut id, mut gave_way) = (options.id.clone().unwrap_or_else(fresh_uuid), false);
         let mut before: Option<String> = None;
         loop {
             let request = BeginRequest {
@@ -151,7 +152,8 @@ impl Client {
                 ErrorKind::Contended { .. } => gave_way = true,
                 // The rollback is certain.
                 ErrorKind::RolledBack => {
-                    before = Some(std::mem::replace(&mut id, fresh_uuid()));
+                    let next = id_after(&id)?;
+                    before = Some(std::mem::replace(&mut id, next));
                     if std::mem::take(&mut gave_way) {
                         continue;
                     }

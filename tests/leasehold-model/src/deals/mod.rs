@@ -13,7 +13,7 @@ pub mod idle;
 
 use std::collections::BTreeSet;
 
-use leasehold_transactions::life::{Change, Item, Lock, Record, Rows, State, View, Write};
+use leasehold_transactions::life::{Change, Enlisted, Item, Lock, Record, Rows, State, View, Write};
 use stateright::{CheckerBuilder, Model, Property};
 
 use crate::threads;
@@ -199,7 +199,8 @@ impl World {
             let is_next = usize::try_from(record.version).is_ok_and(|version| version % protocol.bounds.items == item);
             if is_pending && is_next && record.version < protocol.bounds.adds && (seen.lock.is_none() || lock.is_some())
             {
-                let write = Write::Add { life, version: record.version, item, seen: lock, change };
+                let items = vec![Enlisted { item, seen: lock, change }];
+                let write = Write::Add { life, version: record.version, items };
                 // A put of another call is applied before the item is written again.
                 if lock.is_none_or(|lock| lock.is_applied) {
                     writes.push(write);
@@ -268,7 +269,9 @@ impl World {
                 self.before = (0..self.before.len()).map(|item| self.committed(item)).collect();
                 (self.added, self.outcome) = (Vec::new(), None);
             }
-            Write::Add { item, version, life, .. } => self.added.push((*item, content(*life, version + 1))),
+            Write::Add { items, version, life } => {
+                self.added.extend(items.iter().map(|enlisted| (enlisted.item, content(*life, version + 1))));
+            }
             Write::Decide { outcome, life, version } if self.outcome.is_none() => {
                 self.outcome = Some(*outcome);
                 // The decider knows the version that it has read, with its own decision.

@@ -87,6 +87,7 @@ fn sample(schema: &str) -> (&'static str, Value, &'static str) {
         "CommitRequest" => ("/v1/transactions/commit", json!({ "transactionId": uuid }), ""),
         "EndRequest" => ("/v1/transactions/rollback", json!({ "transactionId": uuid }), ""),
         "SweepRequest" => ("/v1/transactions/sweep", json!({}), ""),
+        "StraysRequest" => ("/v1/transactions/strays", json!({ "tableName": "accounts" }), ""),
         "UnlockRequest" => (
             "/v1/transactions/unlock",
             json!({ "tableName": "accounts", "key": account, "lock": "l", "outcome": "committed" }),

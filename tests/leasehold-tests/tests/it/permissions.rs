@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
@@ -303,14 +304,33 @@ async fn called_for_transactions() -> Actions {
     }
     // The sweep finishes them; at last transactions whose table was deleted.
     sweep().await;
-    operate(
-        json!({ "action": "unlock", "tableName": ACCOUNTS, "key": key("a"), "lock": "none", "outcome": "committed" }),
-    )
-    .await;
+    find_and_unlock_strays(&bench.client(), operate).await;
     call(json!({ "action": "begin", "requests": [put("a"), put("b")] })).await;
     bench.client().delete_table().table_name(ACCOUNTS).send().await.expect("it is there");
     sweep().await;
     bench.into_seen()
+}
+
+/// One stray, and several of as many transactions. Each is freed by another write.
+async fn find_and_unlock_strays(client: &Client, operate: impl AsyncFn(Value) -> Value) {
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let many = (0..120).map(|number| (format!("attribute-{number}"), text("old")));
+    let before = many.chain([("id".to_owned(), text("c"))]).collect();
+    for (id, name, value) in [
+        ("a", "kept", text("as it is")),
+        ("b", "leaseholdTxTransient", AttributeValue::Bool(true)),
+        ("c", "leaseholdTxBefore", AttributeValue::M(before)),
+    ] {
+        let item = [("id", text(id)), ("leaseholdTxId", text(&format!("{id}#life#1"))), (name, value)];
+        let item = item.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        client.put_item().table_name(ACCOUNTS).set_item(Some(item)).send().await.expect("it is there");
+        operate(json!({ "action": "strays", "tableName": ACCOUNTS })).await;
+    }
+    for id in ["a", "b", "c"] {
+        let (lock, outcome) = (format!("{id}#life#1"), "rolled-back");
+        operate(json!({ "action": "unlock", "tableName": ACCOUNTS, "key": { "id": { "S": id } }, "lock": lock, "outcome": outcome }))
+            .await;
+    }
 }
 
 /// The actions of each function. A function may call what its operations call.

@@ -166,16 +166,24 @@ class TransactionCalls(BaseTransactionCalls):
                     raise
 
     async def transact(
-        self, requests: Iterable[Request], *, tries: int = TRIES, deadline: float = DEADLINE
+        self,
+        requests: Iterable[Request],
+        *,
+        tries: int = TRIES,
+        deadline: float = DEADLINE,
+        transaction_id: str | None = None,
     ) -> list[Item | None]:
         """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
         items, in the order of the requests. Retries after conflicts with other transactions. After a
         cancellation the requests may be carried out all the same.
 
+        With a `transaction_id`, such as `derive_transaction_id` derives from a business key, the same requests are
+        carried out once, whichever processes make the call, for as long as the service keeps the outcome.
+
         Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
         out, but the answer, with the items of the writes, was lost.
         """
-        return await self._transact(requests, tries, deadline)
+        return await self._transact(requests, tries, deadline, transaction_id)
 
     async def begin_transaction(self) -> Transaction:
         """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it

@@ -79,6 +79,7 @@ pub(crate) async fn every_refusal(api: Api) -> Refusals {
         (add_to, adding(&third, add("Moe", 1))),
         ("/v1/items/get", json!({ "tableName": "accounts", "key": account_key("Moe") })),
         ("/v1/items/list", json!({ "tableName": "accounts" })),
+        ("/v1/transactions/strays", json!({ "tableName": "accounts" })),
         ("/v1/transactions/unlock", unlock),
     ] {
         api.bank.faults.set(Fates::Denied(ACCOUNTS));

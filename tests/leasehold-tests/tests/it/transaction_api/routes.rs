@@ -1,8 +1,11 @@
 //! The result of each route for a valid request.
 
 use leasehold_dynamodb::fresh_uuid;
+use leasehold_tests::Fault;
+use leasehold_tests::bank::{ACCOUNTS, TRANSACTIONS};
+use leasehold_transactions::StraysRequest;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Api, account, account_key, add, get, is_free, put, with};
 
@@ -233,6 +236,91 @@ async fn operator_unlocks_an_item_of_an_unknown_transaction() {
     }
 }
 
+/// Items of an unknown transaction, and of known ones, in a table that is examined in pages.
+#[tokio::test(start_paused = true)]
+async fn strays_are_the_locked_items_of_unknown_transactions() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0), ("Curly", 0), ("Shemp", 0), ("Joe", 0)]).await;
+    let restored = async |ids: &[&str]| {
+        let mut copies = Vec::new();
+        let id = api.begin(json!(ids.iter().map(|id| add(id, 1)).collect::<Vec<_>>())).await;
+        for id in ids {
+            copies.push(api.bank.raw(id).await.expect("there"));
+        }
+        api.ok("/v1/transactions/rollback", json!({ "transactionId": id })).await;
+        for copy in copies {
+            api.bank.write(copy).await;
+        }
+        api.public_id(&id).await
+    };
+    let finished = restored(&["Moe", "Larry"]).await;
+    // Of this one not even the record is left.
+    let forgotten = restored(&["Curly"]).await;
+    for row in api.bank.scan(TRANSACTIONS).await {
+        if row["transactionId"].as_s().is_ok_and(|id| forgotten == *id) {
+            api.bank.remove_row(row).await;
+        }
+    }
+    let open = api.begin(json!([add("Shemp", 1)])).await;
+    let find = async |public_id: Option<&Value>| {
+        let (mut found, mut examined, mut start) = (Vec::new(), 0, Value::Null);
+        loop {
+            let mut body = json!({ "tableName": "accounts", "limit": 2, "publicId": public_id });
+            body["exclusiveStartKey"] = start;
+            let page = api.ok("/v1/transactions/strays", body).await;
+            let count = page["examined"].as_u64().expect("a number");
+            assert!(count <= 2, "{page}");
+            examined += count;
+            found.extend(page["strays"].as_array().expect("a list").clone());
+            start = page["lastEvaluatedKey"].clone();
+            if start.is_null() {
+                found.sort_by_key(|stray| stray["key"]["id"]["S"].as_str().map(str::to_owned));
+                assert_eq!(examined, 5);
+                return found;
+            }
+        }
+    };
+    let names = |found: &[Value]| found.iter().map(|stray| stray["key"]["id"]["S"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(&find(Some(&finished)).await), ["Larry", "Moe"]);
+    assert_eq!(names(&find(Some(&api.public_id(&open).await)).await), [""; 0]);
+    let all = find(None).await;
+    assert_eq!(names(&all), ["Curly", "Larry", "Moe"]);
+    assert_eq!((&all[0]["publicId"], &all[1]["publicId"]), (&forgotten, &finished));
+    for stray in all {
+        let unlock =
+            json!({ "tableName": "accounts", "key": stray["key"], "lock": stray["lock"], "outcome": "rolled-back" });
+        api.ok("/v1/transactions/unlock", unlock).await;
+    }
+    assert_eq!(names(&find(None).await), [""; 0]);
+    api.ok("/v1/transactions/commit", json!({ "transactionId": open })).await;
+    api.bank.assert_clean().await;
+    for (field, value) in [("limit", json!(0)), ("publicId", json!("x")), ("tableName", json!("transactions"))] {
+        let mut body = json!({ "tableName": "accounts" });
+        body[field] = value;
+        let refused = api.refused("/v1/transactions/strays", body).await;
+        assert_eq!((refused.kind().0, &refused.body["field"]), (400, &json!(field)));
+    }
+}
+
+/// An item that is freed while its transaction is looked at is no stray.
+#[tokio::test(start_paused = true)]
+async fn item_that_is_freed_meanwhile_is_no_stray() {
+    let api = Api::with(&[("Moe", 100)]).await;
+    let id = api.begin(json!([add("Moe", 1)])).await;
+    let (reader, faults) = api.bank.coordinator_with_keys().await;
+    // The items; then the transaction.
+    faults.at(2, Fault::Held);
+    let request = StraysRequest { table: ACCOUNTS.into(), limit: 10, ..StraysRequest::default() };
+    let mut work = std::pin::pin!(reader.strays(&request));
+    tokio::select! {
+        biased;
+        found = &mut work => panic!("it should have stopped: {found:?}"),
+        () = faults.reached() => {}
+    }
+    api.ok("/v1/transactions/commit", json!({ "transactionId": id })).await;
+    faults.release();
+    assert_eq!(work.await.expect("examined").strays, []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn ends_of_transactions_are_counted_by_their_cause() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -271,8 +359,13 @@ async fn ends_of_transactions_are_counted_by_their_cause() {
         () = alive => {}
     }
 
+    // The one that it waits for is idle, and gives way.
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    api.begin(json!([add("Moe", 1), add("Larry", 1)])).await;
+
     let text = handle.render();
     for line in [
+        r#"Waited{operation="transactions"} 1"#,
         r#"Committed{operation="commit"} 1"#,
         r#"Committed{operation="begin"} 1"#,
         r#"RolledBack{operation="rollback"} 1"#,

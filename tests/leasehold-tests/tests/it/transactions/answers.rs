@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::ScalarAttributeType;
-use leasehold_tests::Fault;
 use leasehold_tests::bank::{ACCOUNTS, Bank, account, add, begin, look, when};
-use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest};
+use leasehold_tests::{Fault, Faults};
+use leasehold_transactions::{Error, Isolation, Policy, State, TransactionId, TransactionRequest, Transactions};
 use tokio::time::{Instant, advance};
 
 use super::guards::until_reached;
@@ -304,5 +304,54 @@ async fn commit_is_answered_before_the_items_are_free() {
     assert!(!is_finished().await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(is_finished().await);
+    bank.assert_clean().await;
+}
+
+/// The decision is made by this many calls; then the writes that free the items come.
+const DECIDING: usize = 3;
+
+/// A coordinator that is not answered once it has decided.
+fn cut_off_after_the_decision(bank: &Bank, frees_behind_answers: bool) -> (Transactions, Faults) {
+    let policy = Policy { frees_behind_answers, ..Policy::default() };
+    let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
+    let deciding = std::iter::repeat_n(Fault::None, DECIDING);
+    faults.script(deciding.chain(std::iter::repeat_n(Fault::Slow(Duration::from_secs(5)), 400)));
+    (coordinator, faults)
+}
+
+/// A function frees the items before the answer, for a second. A server waits for a moment, and for a rollback a second:
+/// an item that cannot be restored is told if that is found soon.
+#[tokio::test(start_paused = true)]
+async fn answer_waits_only_so_long_until_items_are_free() {
+    for (frees_behind_answers, commits, expected) in
+        [(false, true, 1000), (false, false, 1000), (true, true, 200), (true, false, 1000)]
+    {
+        let bank = Bank::new().await;
+        let (coordinator, _) = cut_off_after_the_decision(&bank, frees_behind_answers);
+        let id = with_updates(&bank, &["a"]).await;
+        let start = Instant::now();
+        if commits {
+            coordinator.commit(&id).await.expect("committed");
+        } else {
+            coordinator.rollback(&id).await.expect("rolled back");
+        }
+        let answered = start.elapsed().as_millis();
+        assert!((expected..=expected + 5).contains(&answered), "{answered} ms, not {expected}");
+    }
+}
+
+/// A sweeper frees the rest.
+#[tokio::test(start_paused = true)]
+async fn items_are_freed_behind_an_answer_for_a_bounded_time() {
+    let bank = Bank::new().await;
+    let (coordinator, faults) = cut_off_after_the_decision(&bank, true);
+    let id = with_updates(&bank, &["a"]).await;
+    coordinator.commit(&id).await.expect("committed");
+    for (seconds, is_at_work) in [(15, true), (6, true), (60, false)] {
+        faults.take_calls();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        assert_eq!(faults.take_calls() > 0, is_at_work);
+    }
+    bank.sweep_idle(&bank.transactions).await;
     bank.assert_clean().await;
 }

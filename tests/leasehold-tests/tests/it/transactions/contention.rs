@@ -65,17 +65,92 @@ async fn older_transaction_lets_one_end_that_is_nearly_through() {
     bank.assert_clean().await;
 }
 
+/// The time that a call needs to get the account `a`.
+async fn time_to_get(transactions: &Transactions, id: &TransactionId) -> Duration {
+    let start = Instant::now();
+    transactions.add(id, vec![add("a", 10)], None).await.expect("added");
+    start.elapsed()
+}
+
+/// Shows a sign of life of a transaction, over and over.
+async fn keep_alive(transactions: &Transactions, id: &TransactionId) {
+    while transactions.add(id, vec![], None).await.is_ok() {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A twentieth of the patience, which is one to two seconds, whether the younger one is at work or not.
 #[tokio::test(start_paused = true)]
-async fn older_transaction_waits_for_a_tenth_of_a_second() {
+async fn older_transaction_waits_for_a_twentieth_of_its_patience() {
+    for is_at_work in [false, true] {
+        let bank = Bank::new().await;
+        let older = begin(&bank.transactions).await;
+        sleep(Duration::from_millis(10)).await;
+        let younger = begin(&bank.transactions).await;
+        bank.transactions.add(&younger, vec![add("a", 1)], None).await.expect("added");
+        let work = keep_alive(&bank.transactions, &younger);
+        let waited = tokio::select! {
+            biased;
+            waited = time_to_get(&bank.transactions, &older) => waited,
+            () = async { if is_at_work { work.await } std::future::pending().await } => unreachable!(),
+        };
+        assert!((50..=105).contains(&waited.as_millis()), "it waited {waited:?}");
+    }
+}
+
+/// Two that wait for each other do not lose patience at the same time.
+#[tokio::test(start_paused = true)]
+async fn patience_of_each_call_is_another_one() {
+    let mut waits = Vec::new();
+    for _ in 0..8 {
+        let bank = Bank::new().await;
+        let idle = begin(&bank.transactions).await;
+        bank.transactions.add(&idle, vec![add("a", 1)], None).await.expect("added");
+        sleep(Duration::from_millis(10)).await;
+        let id = begin(&bank.transactions).await;
+        waits.push(time_to_get(&bank.transactions, &id).await.as_millis());
+    }
+    assert!(waits.iter().all(|waited| (1000..=2010).contains(waited)), "{waits:?}");
+    let (shortest, longest) = (waits.iter().min(), waits.iter().max());
+    assert!(longest.zip(shortest).is_some_and(|(longest, shortest)| longest - shortest > 50), "{waits:?}");
+}
+
+/// Its first attempt is younger than the holder: it has no right to go first.
+#[tokio::test(start_paused = true)]
+async fn retry_waits_for_an_older_transaction() {
     let bank = Bank::new().await;
     let older = begin(&bank.transactions).await;
+    bank.transactions.add(&older, vec![add("a", 1)], None).await.expect("added");
     sleep(Duration::from_millis(10)).await;
-    let younger = begin(&bank.transactions).await;
-    bank.transactions.add(&younger, vec![add("a", 1)], None).await.expect("added");
+    let first = begin(&bank.transactions).await;
+    bank.transactions.rollback(&first).await.expect("rolled back");
+    let retry = bank.transactions.begin(None, Some(&first)).await.expect("begun");
+    let waited = time_to_get(&bank.transactions, &retry).await;
+    assert!(waited >= Duration::from_secs(1), "it waited {waited:?}");
+}
+
+/// The looks become rare, and not so rare that an item which is free is found late.
+#[tokio::test(start_paused = true)]
+async fn looks_at_a_holder_become_rare_and_stay_frequent() {
+    let bank = Bank::new().await;
+    let older = begin(&bank.transactions).await;
+    bank.transactions.add(&older, vec![add("a", 1)], None).await.expect("added");
+    sleep(Duration::from_millis(10)).await;
+    let (waiting, faults) = bank.coordinator_with_keys().await;
+    let id = begin(&waiting).await;
+    faults.take_calls();
     let start = Instant::now();
-    bank.transactions.add(&older, vec![add("a", 10)], None).await.expect("added");
-    let waited = start.elapsed().as_millis();
-    assert!((50..150).contains(&waited), "it waited {waited} ms");
+    let (waited, ()) = tokio::join!(time_to_get(&waiting, &id), async {
+        while start.elapsed() < Duration::from_secs(4) {
+            bank.transactions.add(&older, vec![], None).await.expect("alive");
+            sleep(Duration::from_millis(100)).await;
+        }
+        bank.transactions.commit(&older).await.expect("committed");
+    });
+    let (waited, calls) = (waited.as_millis(), faults.take_calls());
+    assert!((4000..=4200).contains(&waited), "it waited {waited} ms");
+    // Two reads a look.
+    assert!((80..=170).contains(&calls), "{calls} calls");
 }
 
 const CLIENTS: usize = 12;

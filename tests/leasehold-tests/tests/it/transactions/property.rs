@@ -14,9 +14,9 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
 use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use leasehold_dynamodb::Clock;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, add, delete, get, put, request, when};
+use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, delete, get, padded, put, request, when};
 use leasehold_tests::without_token;
-use leasehold_transactions::life::{self, Change, Record, Rows, Write};
+use leasehold_transactions::life::{self, Change, Enlisted, Record, Rows, Write};
 use leasehold_transactions::{Action, Item, Policy, State, TransactionId, TransactionRequest, Transactions};
 use proptest::prelude::*;
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ use crate::property_bench::check_sequences;
 
 /// The items of the transaction. The last one does not exist at the beginning.
 const ITEMS: [&str; 2] = ["a", "b"];
+
+/// An item above 180 KB does not fit into the item that replaces it.
+const LARGE: usize = 181_000;
 
 /// One step of a sequence.
 #[derive(Debug, Clone)]
@@ -44,16 +47,27 @@ enum Step {
 #[derive(Debug, Clone)]
 enum Work {
     Begin,
-    Add { verb: Verb, item: usize, value: i64 },
+    /// Requests for one item or more, each once.
+    Add(Vec<Request>),
     Commit,
     Rollback,
 }
 
+/// A request for an item.
 #[derive(Debug, Clone, Copy)]
+struct Request {
+    verb: Verb,
+    item: usize,
+    value: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Get,
     Check,
     Put,
+    /// A put of an item of which an image has a row of its own.
+    PutLarge,
     Update,
     Delete,
 }
@@ -74,11 +88,16 @@ fn step() -> impl Strategy<Value = Step> {
         Verb::Check,
         Verb::Put,
         Verb::Put,
+        Verb::PutLarge,
         Verb::Update,
         Verb::Update,
         Verb::Delete,
     ]);
-    let add = (verb, 0..ITEMS.len(), 1..100_i64).prop_map(|(verb, item, value)| Work::Add { verb, item, value });
+    let request = (verb, 1..100_i64);
+    let add = (prop::collection::vec(request, 1..=ITEMS.len()), 0..ITEMS.len()).prop_map(|(requests, first)| {
+        let of_item = |(place, (verb, value))| Request { verb, item: (first + place) % ITEMS.len(), value };
+        Work::Add(requests.into_iter().enumerate().map(of_item).collect())
+    });
     let work = prop_oneof![2 => Just(Work::Begin), 6 => add, 2 => Just(Work::Commit), 1 => Just(Work::Rollback)];
     let fate = prop_oneof![4 => Just(Fate::Answered), 1 => Just(Fate::AnswerLost), 2 => Just(Fate::Lost)];
     // A coordinator gives up after nine of them.
@@ -116,8 +135,8 @@ struct Seen {
     /// The nonces, in the order of the lives.
     lives: Vec<String>,
     fates: VecDeque<Fate>,
-    /// The item that the coordinator works on.
-    item: usize,
+    /// The requests of the add that the coordinator works on.
+    requests: Vec<Request>,
     copies: Vec<Copy>,
 }
 
@@ -131,7 +150,7 @@ struct Copy {
 
 impl Observed {
     async fn new(bank: Bank) -> Self {
-        bank.open(ITEMS[0], 1).await;
+        bank.write(large(ITEMS[0], 1)).await;
         let config = bank.dynamodb.config().clone();
         let inner = config.http_client().expect("it has one");
         let seam = Seam { inner, bank: Arc::new(bank), turn: Arc::default(), state: Arc::default() };
@@ -175,9 +194,10 @@ impl Observed {
         // A refusal is an answer too. The rows are what is compared.
         match work {
             Work::Begin => drop(transactions.begin(Some(id.clone()), None).await),
-            Work::Add { verb, item, value } => {
-                self.seam.lock().item = *item;
-                let requests = vec![verb.request(ITEMS[*item], *value)];
+            Work::Add(requests) => {
+                self.seam.lock().requests.clone_from(requests);
+                let requests =
+                    requests.iter().map(|request| request.verb.of(ITEMS[request.item], request.value)).collect();
                 drop(transactions.add(id, requests, None).await);
             }
             Work::Commit => drop(transactions.commit(id).await),
@@ -186,8 +206,13 @@ impl Observed {
     }
 }
 
+/// An account of which an image has a row of its own.
+fn large(id: &str, balance: i64) -> Item {
+    padded(id, "x", LARGE).into_iter().chain(account(id, balance)).collect()
+}
+
 impl Verb {
-    fn request(self, id: &str, value: i64) -> TransactionRequest {
+    fn of(self, id: &str, value: i64) -> TransactionRequest {
         match self {
             Self::Get => get(id),
             Self::Check => {
@@ -195,6 +220,7 @@ impl Verb {
                 when(request(Action::Check { key }), "attribute_not_exists(nothing)")
             }
             Self::Put => put(id, value),
+            Self::PutLarge => request(Action::Put { item: large(id, value) }),
             Self::Update => add(id, value),
             Self::Delete => delete(id),
         }
@@ -279,13 +305,14 @@ impl Seam {
             }
         });
         let account = |id: &&str| accounts.iter().find(|item| text(&item["id"]) == *id);
-        Rows {
-            record,
-            items: ITEMS.iter().map(|id| account(id).map_or_else(Default::default, |item| self.item(item))).collect(),
-        }
+        let image =
+            |name: &AttributeValue| rows.iter().find(|row| row.get("row") == Some(name))?.get("item")?.as_m().ok();
+        let read = |item: &Item| self.item(item, item.get("leaseholdTxImage").and_then(image));
+        Rows { record, items: ITEMS.iter().map(|id| account(id).map_or_else(Default::default, read)).collect() }
     }
 
-    fn item(&self, item: &Item) -> life::Item {
+    /// An item, with what a put replaced, if that is in a row of its own.
+    fn item(&self, item: &Item, image: Option<&Item>) -> life::Item {
         // An item without a balance is there all the same.
         let balance = |item: &Item| Some(item.get("balance").map_or(0, integer));
         let content = balance(item);
@@ -293,9 +320,10 @@ impl Seam {
         let parts: Vec<_> = text(lock).split('#').collect();
         let operation = text(&item["leaseholdTxOperation"]);
         let is_transient = item.contains_key("leaseholdTxTransient");
-        let before = match (item.get("leaseholdTxBefore"), item.get("leaseholdTxUndo_balance")) {
+        let inside = item.get("leaseholdTxBefore").map(|before| before.as_m().expect("an item"));
+        let before = match (image.or(inside), item.get("leaseholdTxUndo_balance")) {
             _ if is_transient => None,
-            (Some(before), _) => balance(before.as_m().expect("an item")),
+            (Some(before), _) => balance(before),
             (None, Some(AttributeValue::N(old))) => Some(old.parse().expect("whole")),
             (None, Some(_)) => Some(0),
             (None, None) => content,
@@ -318,7 +346,7 @@ impl Seam {
         let copy = request.try_clone().expect("in memory");
         let answer = connector.call(request).await;
         let after = self.rows().await;
-        let writes = writes_between(&before, &after, self.lock().item);
+        let writes = writes_between(&before, &after, &self.lock().requests);
         assert_eq!(after, all_after(before, &writes), "{writes:?}");
         if writes.is_empty() {
             return answer;
@@ -383,21 +411,16 @@ fn all_after(rows: Rows, writes: &[Write]) -> Rows {
     writes.iter().fold(rows, |rows, write| rows.after(write).unwrap_or(rows))
 }
 
-/// The writes that lead from one state of the rows to the other, where a write was carried out for this item.
-fn writes_between(before: &Rows, after: &Rows, item: usize) -> Vec<Write> {
+/// The writes that lead from one state of the rows to the other. An add was of these requests.
+fn writes_between(before: &Rows, after: &Rows, requests: &[Request]) -> Vec<Write> {
     let mut writes = Vec::new();
     match (&before.record, &after.record) {
         (None, Some(record)) => writes.push(Write::Begin { life: record.life }),
         (Some(old), Some(new)) => {
             let (life, version) = (old.life, old.version);
             if new.version > version {
-                let (seen, now) = (before.items[item].lock, after.items[item]);
-                let change = match now.lock {
-                    lock if lock == seen => Change::Check,
-                    Some(lock) if !lock.is_applied => Change::Later,
-                    _ => Change::Now(now.content),
-                };
-                return vec![Write::Add { life, version, item, seen, change }];
+                let items = requests.iter().filter_map(|request| enlisted(before, after, *request)).collect();
+                return vec![Write::Add { life, version, items }];
             }
             if new.state != old.state {
                 writes.push(Write::Decide { life, version, outcome: new.state });
@@ -422,6 +445,19 @@ fn writes_between(before: &Rows, after: &Rows, item: usize) -> Vec<Write> {
         }
     }
     writes
+}
+
+/// The part of an add that concerns the item of a request, or `None` where the write does not name the item.
+fn enlisted(before: &Rows, after: &Rows, Request { verb, item, .. }: Request) -> Option<Enlisted> {
+    let (seen, now) = (before.items[item].lock, after.items[item]);
+    let change = match now.lock {
+        // The transaction has the item, and a check of an item that is absent for it is made elsewhere.
+        lock if lock == seen && (verb == Verb::Get || now.content.is_none()) => return None,
+        lock if lock == seen => Change::Check,
+        Some(lock) if !lock.is_applied => Change::Later,
+        _ => Change::Now(now.content),
+    };
+    Some(Enlisted { item, seen, change })
 }
 
 fn text(value: &AttributeValue) -> &str {

@@ -3,6 +3,7 @@
 mod bodies;
 mod by_hand;
 mod http;
+mod repeats;
 mod simulation;
 
 use std::time::Duration;
