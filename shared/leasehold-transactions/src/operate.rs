@@ -62,8 +62,9 @@ impl Transactions {
         Ok(TransactionPage { transactions, next })
     }
 
-    /// Examines a part of a table for strays: locked items whose transaction is unknown or finished, such as items from a
-    /// backup. Each has its lock before and after the look at the transaction, which frees its items before it finishes.
+    /// Examines a part of a table for strays: locked items whose transaction is unknown or finished, such as items from
+    /// a backup. Each has its lock before and after the look at the transaction, which frees its items before it
+    /// finishes.
     ///
     /// # Errors
     /// `InvalidRequest`, `Forbidden`, `Throttled`, `Unavailable`.

@@ -47,9 +47,10 @@ impl TransactionOptions {
         self
     }
 
-    /// Names the transaction, a secret UUID such as [`derive_transaction_id`](super::derive_transaction_id) derives from a business
-    /// key. Only for one call ([`Client::transact_with`](crate::Client::transact_with)): the same requests under one id
-    /// are carried out once, whichever processes make the call, for as long as the service keeps the outcome.
+    /// Names the transaction, a secret UUID such as [`derive_transaction_id`](super::derive_transaction_id) derives
+    /// from a business key. Only for one call ([`Client::transact_with`](crate::Client::transact_with)): the same
+    /// requests under one id are carried out once, whichever processes make the call, for as long as the service keeps
+    /// the outcome.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());

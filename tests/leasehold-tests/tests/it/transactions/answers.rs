@@ -319,8 +319,8 @@ fn cut_off_after_the_decision(bank: &Bank, frees_behind_answers: bool) -> (Trans
     (coordinator, faults)
 }
 
-/// A function frees the items before the answer, for a second. A server waits for a moment, and for a rollback a second:
-/// an item that cannot be restored is told if that is found soon.
+/// A function frees the items before the answer, for a second. A server waits for a moment, and for a rollback a
+/// second: an item that cannot be restored is told if that is found soon.
 #[tokio::test(start_paused = true)]
 async fn answer_waits_only_so_long_until_items_are_free() {
     for (frees_behind_answers, commits, expected) in
