@@ -1,5 +1,5 @@
 /** Runs a body until its transaction is committed: rules T2, T5 and T7. */
-import { deriveTransactionId, NEXT_TRY } from "./business-key.js";
+import { deriveTransactionId, NEXT_TRY } from "./derived.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire } from "./dynamodb.js";
 import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
