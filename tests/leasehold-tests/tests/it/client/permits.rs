@@ -702,8 +702,9 @@ impl Queued {
 }
 
 /// Several callers under random failures: whoever asks while a waiter's ticket is in the queue takes no permits that
-/// the waiter needs, unless the waiter left them for five seconds, or the request came late, which is rare. The failures
-/// are shorter than a ticket's lease, so no waiter counts as dead. With an odd seed the callers are tasks of one client.
+/// the waiter needs, unless the waiter left them for five seconds, or the request came late, which is rare. The
+/// failures are shorter than a ticket's lease, so no waiter counts as dead. With an odd seed the callers are tasks of
+/// one client.
 #[tokio::test(start_paused = true)]
 async fn late_callers_never_overtake_a_ticket() {
     const CAPACITY: u64 = 3;
