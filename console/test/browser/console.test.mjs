@@ -146,6 +146,8 @@ test("keyboard alone finds, opens and closes a lock", async () => {
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await page.locator("#lock-title", { hasText: "kb-2" }).waitFor();
+  // The title is there before the lock is read.
+  await page.locator("#break").waitFor();
   await page.keyboard.press("b");
   await page.locator("dialog[open]").waitFor();
   await page.keyboard.press("Escape");
