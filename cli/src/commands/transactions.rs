@@ -210,18 +210,18 @@ async fn strays(args: StraysArgs) -> Result<(), Failure> {
     loop {
         let page = common.patiently(client.find_strays(&request)).await?;
         examined += page.examined;
-        for Stray { key, lock, public_id } in page.strays {
+        for stray in page.strays {
             found += 1;
-            if let Some(outcome) = unlock {
-                let (table_name, outcome) = (request.table_name.clone(), outcome.into());
-                let unlock = UnlockRequest { table_name, key: key.clone(), lock: lock.clone(), outcome };
-                common.patiently(client.unlock_item(&unlock)).await?;
-            }
             if common.output.json {
-                print_json(&Stray { key, lock, public_id })?;
+                print_json(&stray)?;
             } else {
-                let key = serde_json::to_string(&key).unwrap_or_default();
-                print(&format!("{}  {}", plain(&key), plain(&lock)))?;
+                let key = serde_json::to_string(&stray.key).unwrap_or_default();
+                print(&format!("{}  {}", plain(&key), plain(&stray.lock)))?;
+            }
+            if let Some(outcome) = unlock {
+                let Stray { key, lock, .. } = stray;
+                let (table_name, outcome) = (request.table_name.clone(), outcome.into());
+                common.patiently(client.unlock_item(&UnlockRequest { table_name, key, lock, outcome })).await?;
             }
         }
         let verb = if unlock.is_some() { "unlocked" } else { "found" };

@@ -329,6 +329,8 @@ mod tests {
             "AttributeUpdates": { "a": { "Action": "DELETE", "Value": values("SS", 5_000) } } });
         let given = json!({ "TableName": "t", "Key": {}, "ConditionExpression": format!("a IN ({})", [":v"; 100].join(", ")),
             "ExpressionAttributeValues": { ":v": values("NS", 60_000) } });
+        let once = json!({ "TableName": "t", "Key": {}, "ConditionExpression": "a = :v",
+            "ExpressionAttributeValues": { ":v": values("NS", 1_300_000) } });
         let transaction = |entry: &str, count| json!({ "TransactItems": vec![json!({ entry: action }); count] });
         let gets = json!({ "TransactItems": vec![json!({ "Get": { "TableName": "t", "Key": {} } }); 100] });
         let keys = json!({ "RequestItems": { "t": { "Keys": vec![json!({}); 100] } } });
@@ -340,6 +342,7 @@ mod tests {
             ("UpdateItem", &add, texts(50_000), texts(1_000)),
             ("UpdateItem", &older, texts(50_000), texts(1_000)),
             ("DeleteItem", &given, numbers(1), numbers(0)),
+            ("DeleteItem", &once, numbers(1), numbers(0)),
             ("TransactWriteItems", &transaction("ConditionCheck", 100), numbers(1_000), numbers(10)),
             ("TransactWriteItems", &transaction("Update", 100), numbers(1_000), numbers(10)),
             ("TransactGetItems", &gets, texts(20_000), texts(100)),
@@ -348,7 +351,7 @@ mod tests {
             ("Query", &page, numbers(20_000), numbers(1_000)),
         ] {
             assert!(is_refused(operation, request, dear), "{operation} {:.120}", request.to_string());
-            if *request != given {
+            if ![&given, &once].contains(&request) {
                 assert!(!is_refused(operation, request, cheap), "{operation} {:.120}", request.to_string());
             }
         }

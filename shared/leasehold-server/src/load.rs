@@ -26,6 +26,8 @@ const WATCHING: usize = 512;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest time to wait for a slot of heartbeats and releases.
 const URGENT_PATIENCE: Duration = Duration::from_secs(2);
+/// The refusal of a request for which no slot is free.
+const OVERLOADED: &str = "The service has more requests than it can answer in time. Nothing was done.";
 
 /// The slots of one service.
 #[derive(Debug)]
@@ -64,14 +66,17 @@ impl Load {
         let admitted = match (operation.family, operation.load) {
             (Family::Hold, _) => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
             (_, operation::Load::Waiting) => {
-                self.watching.try_acquire().ok().map(|place| Slot { _slots: [Some(place), None, None] })
+                let place = self.watching.try_acquire().map_err(|_| {
+                    shed(format!("The service has {WATCHING} watches, and takes no more. Poll by reads meanwhile."))
+                })?;
+                Some(Slot { _slots: [Some(place), None, None] })
             }
             (_, load) => {
-                let Ok(_place) = self.waiting.try_acquire() else { return Err(shed()) };
+                let _place = self.waiting.try_acquire().map_err(|_| shed(OVERLOADED))?;
                 timeout(PATIENCE, self.ordinary(load == operation::Load::Bulky)).await.ok().flatten()
             }
         };
-        admitted.ok_or_else(|| if operation.load == operation::Load::Waiting { too_many_watches() } else { shed() })
+        admitted.ok_or_else(|| shed(OVERLOADED))
     }
 
     async fn urgent(&self) -> Option<Slot<'_>> {
@@ -86,14 +91,8 @@ impl Load {
     }
 }
 
-fn shed() -> Problem {
+fn shed(detail: impl Into<String>) -> Problem {
     counter!("requests_shed_total").increment(1);
-    Problem::new(ProblemType::Throttled, "The service has more requests than it can answer in time. Nothing was done.")
-}
-
-fn too_many_watches() -> Problem {
-    counter!("requests_shed_total").increment(1);
-    let detail = format!("The service has {WATCHING} watches, and takes no more. Poll by reads meanwhile.");
     Problem::new(ProblemType::Throttled, detail)
 }
 

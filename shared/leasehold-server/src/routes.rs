@@ -198,24 +198,20 @@ where
     let method = parts.method.clone();
     let content_type = text(&parts.headers, CONTENT_TYPE.as_str()).map(str::to_owned);
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let Operation { name, load, family, .. } = *admitted.operation();
-    let is_heavy = load == operation::Load::Bulky || takes_expressions(name);
+    let operation = admitted.operation();
+    let (family, takes_expressions) = (operation.family, operation.takes_expressions());
+    let is_heavy = operation.load == operation::Load::Bulky || takes_expressions;
     let work = async move {
         let content_type = content_type.as_deref();
         let request = HttpRequest { method: &method, content_type, query: &query, body: &body };
         let handled = handle(&service, &admitted, request);
         match family {
             Family::Hold => leasehold_engine::urgent(handled).await,
-            _ if takes_expressions(name) => leasehold_engine::foreign(handled).await,
+            _ if takes_expressions => leasehold_engine::foreign(handled).await,
             _ => handled.await,
         }
     };
     if is_heavy { aside::run(work.in_current_span()).await } else { work.await }
-}
-
-/// Returns whether a request of this operation has expressions of its caller. The others complete what has begun.
-fn takes_expressions(operation: &str) -> bool {
-    ["begin", "add", "get-items", "list-items"].contains(&operation)
 }
 
 async fn read_body(operation: &Operation, headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {

@@ -92,6 +92,13 @@ impl Operation {
             Subject::Transaction => 4 * 1024 * 1024,
         }
     }
+
+    /// Returns whether a request may have expressions of its caller. In transactions, only what ends one or looks at
+    /// it has none.
+    pub fn takes_expressions(&self) -> bool {
+        let without = [COMMIT.name, ROLLBACK.name, GET_TRANSACTION.name];
+        self.family == Family::Transact && !without.contains(&self.name)
+    }
 }
 
 /// The HTTP method of an operation.
