@@ -212,16 +212,16 @@ async fn strays(args: StraysArgs) -> Result<(), Failure> {
         examined += page.examined;
         for stray in page.strays {
             found += 1;
+            if let Some(outcome) = unlock {
+                let Stray { key, lock, .. } = stray.clone();
+                let (table_name, outcome) = (request.table_name.clone(), outcome.into());
+                common.patiently(client.unlock_item(&UnlockRequest { table_name, key, lock, outcome })).await?;
+            }
             if common.output.json {
                 print_json(&stray)?;
             } else {
                 let key = serde_json::to_string(&stray.key).unwrap_or_default();
                 print(&format!("{}  {}", plain(&key), plain(&stray.lock)))?;
-            }
-            if let Some(outcome) = unlock {
-                let Stray { key, lock, .. } = stray;
-                let (table_name, outcome) = (request.table_name.clone(), outcome.into());
-                common.patiently(client.unlock_item(&UnlockRequest { table_name, key, lock, outcome })).await?;
             }
         }
         let verb = if unlock.is_some() { "unlocked" } else { "found" };
