@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, broken, eventually
-from proxy import Answer, Proxy, only
+from proxy import Answer, Proxy, Seen, only
 
 from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost
 from leasehold._invocation import FROZEN
@@ -151,6 +151,28 @@ def test_work_that_goes_on_is_told_and_the_lock_released(client: Client, key: st
 
     with pytest.raises(LockLost, match="deadline"):
         handler({}, Context(2.0))
+
+
+def test_handler_ends_after_the_release_that_the_deadline_began(
+    make_client: MakeClient, proxy: Proxy, key: str
+) -> None:
+    begun = threading.Event()
+
+    def slow(request: Seen) -> None:
+        if request.action == "release":
+            begun.set()
+            time.sleep(0.5)
+
+    proxy.fault = slow
+
+    @locked(key=key, client=make_client(proxy.url), margin=4.0)
+    def handler(event: Any, context: Any) -> None:
+        assert begun.wait(30)
+        raise ValueError("as it was told")
+
+    with pytest.raises(ValueError, match="as it was told"):
+        handler({}, Context(5.0))
+    assert is_free(make_client(), key)
 
 
 def test_work_that_stops_when_told_returns_its_result(client: Client, key: str) -> None:

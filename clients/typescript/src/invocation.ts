@@ -77,6 +77,8 @@ export class InvocationGuard {
   #isSuspended = false;
   #isOver = false;
   #isTold = false;
+  /** Resolves when a release that the deadline or an error began has ended. */
+  #returned: Promise<void> = Promise.resolve();
 
   /** @internal */
   constructor(guard: Guard, deadline: Deadline) {
@@ -101,7 +103,9 @@ export class InvocationGuard {
         this.#controller.abort(this.#deadlineError());
       }),
       at(runtime, deadline.at - deadline.margin / 2, () => {
-        void this.#end();
+        void this.#end().then(() => {
+          this.#tellGaveBack(this.#deadlineError());
+        });
       }),
     ];
   }
@@ -170,7 +174,7 @@ export class InvocationGuard {
       else await this.#guard.release({ ...left, signal: this.#lastMoment() });
       return result;
     } catch (error) {
-      if (this.#finish()) await this.#giveBack();
+      await this.#end();
       throw error;
     }
   }
@@ -183,10 +187,10 @@ export class InvocationGuard {
     return true;
   }
 
-  async #end(): Promise<void> {
-    if (!this.#finish()) return;
-    await this.#giveBack();
-    this.#tellGaveBack(this.#deadlineError());
+  /** Gives the lock back, once. A sandbox is frozen behind its answer, so that each caller waits for the release. */
+  #end(): Promise<void> {
+    if (this.#finish()) this.#returned = this.#giveBack();
+    return this.#returned;
   }
 
   /** Releases; the lock is free at the end of its lease where that fails. */
@@ -200,8 +204,9 @@ export class InvocationGuard {
   }
 
   #lastMoment(): AbortSignal {
-    const left = this.#deadline.at - this.#deadline.margin / 4 - runtime.now();
-    return AbortSignal.timeout(Math.max(0, Math.floor(Math.min(left, OPERATION_BOUND_MS))));
+    const reserve = this.#deadline.margin / 4;
+    const left = Math.max(reserve, this.#deadline.at - reserve - runtime.now());
+    return AbortSignal.timeout(Math.floor(Math.min(left, OPERATION_BOUND_MS)));
   }
 
   #deadlineError(): LockLostError {

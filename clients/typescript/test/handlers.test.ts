@@ -108,6 +108,37 @@ test("work that goes on is told and the lock released", async () => {
   assert.ok(await isFree(key));
 });
 
+test("handler ends after the release that the deadline began", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async () => {
+      while (proxy.calls("release").length === 0) await sleep(5);
+      throw new Error("as it was told");
+    },
+    { key, client: other, margin: "4s" },
+  );
+  proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 500 } : "pass");
+  await assert.rejects(handler({}, contextOf(5000)), /as it was told/);
+  assert.ok(await isFree(key));
+});
+
+test("release is sent even in the last moment", async () => {
+  const key = freshKey();
+  const handler = withLock(
+    async (_: object, context) => {
+      // No timer fires, as in a sandbox that is paused.
+      const pause = context.getRemainingTimeInMillis() - 400;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, pause);
+      throw new Error("as it was told");
+    },
+    { key, client, margin: "4s" },
+  );
+  await assert.rejects(handler({}, contextOf(4500)), /as it was told/);
+  assert.ok(await isFree(key));
+});
+
 test("work that stops when told returns its result", async () => {
   const key = freshKey();
   const handler = withLock(

@@ -84,6 +84,7 @@ class InvocationGuard:
         self._loss: LossReason | None = None
         self._callbacks: list[LostCallback] = []
         self._sending = threading.Lock()
+        self._ending = threading.Lock()  # a sandbox is frozen behind its answer, so that a release must end before
 
     def __repr__(self) -> str:
         return repr(self._guard)
@@ -165,18 +166,20 @@ class InvocationGuard:
     def finish(self) -> None:
         """Ends work that came to its end. Raises `LockLost` if the lock was lost, or given back, before. A
         release that could not be delivered is only logged, unless it leaves something."""
-        if not self._finish():
-            raise LockLost("deadline", key=self.key, sort_key=self.sort_key)
-        self._guard.check()
-        if self.leaving is None:
-            self._give_back()
-        else:
-            self._release(self.leaving)
+        with self._ending:
+            if not self._finish():
+                raise LockLost("deadline", key=self.key, sort_key=self.sort_key)
+            self._guard.check()
+            if self.leaving is None:
+                self._give_back()
+            else:
+                self._release(self.leaving)
 
     def abort(self) -> None:
         """Ends work that failed."""
-        if self._finish():
-            self._give_back()
+        with self._ending:
+            if self._finish():
+                self._give_back()
 
     def _finish(self) -> bool:
         """Ends all background work. Returns whether it was this call that did."""
@@ -187,8 +190,8 @@ class InvocationGuard:
         return not was_over
 
     def _release(self, leaving: Leaving | None) -> None:
-        now = self._deadline.now()
-        last = max(now, self._deadline.at - self._deadline.margin / 4)
+        now, reserve = self._deadline.now(), self._deadline.margin / 4
+        last = max(now + reserve, self._deadline.at - reserve)
         run(self._guard.release_until(min(last, now + OPERATION_BOUND), leaving))
 
     def _give_back(self) -> None:
@@ -244,8 +247,7 @@ class InvocationGuard:
         self._tell("deadline")
 
     async def _end(self) -> None:
-        if self._finish():
-            self._give_back()
+        self.abort()
 
 
 @contextmanager
