@@ -166,9 +166,9 @@ where
 {
     let (mut parts, body) = request.into_parts();
     let span = tracing::info_span!("request", request_id = request_id(&parts.headers));
+    let caller = parts.extensions.remove().unwrap_or_else(Caller::unrestricted);
+    let checked = parts.extensions.remove::<Arc<Checked>>();
     let work = async {
-        let caller = parts.extensions.remove().unwrap_or_else(Caller::unrestricted);
-        let checked = parts.extensions.remove::<Arc<Checked>>();
         let accepted = async {
             let admitted = route.admit(caller)?;
             // Only a request that has arrived takes a slot: a client that sends slowly takes none.
@@ -180,11 +180,16 @@ where
             Ok::<_, Problem>((admitted, body, slot))
         };
         match accepted.await {
-            Ok((admitted, (body, _memory), _slot)) => carry_out(admitted, service, &parts, body).await,
-            Err(problem) => problem_response(&problem),
+            Ok((admitted, (body, _memory), slot)) => {
+                let answer = carry_out(admitted, service, &parts, body).await;
+                (answer, slot.filter(|_| route.operation.load == operation::Load::Bulky))
+            }
+            Err(problem) => (problem_response(&problem), None),
         }
     };
-    let (parts, document) = work.instrument(span).await.into_parts();
+    // A bulky answer keeps its slot until there is memory for it: few such answers wait at a time.
+    let (response, _slot) = work.instrument(span).await;
+    let (parts, document) = response.into_parts();
     Ok(match buffers::reserve(document.len()).await {
         Ok(memory) => Response::from_parts(parts, with_memory(document, memory)),
         Err(problem) => refusal(&problem),
