@@ -19,6 +19,7 @@
 //! operate       the operators' calls: list, find strays, unlock
 //! record        the rows of the transactions table
 //! attributes    the attributes of an item while it takes part
+//! capacity      what a call consumes
 //! ```
 //!
 //! **Guarantees.** All changes of a committed transaction happen, and none of a rolled-back one stays. No other
@@ -33,6 +34,7 @@
 //! several calls take it several times. 1000 requests a call, any number of calls.
 
 mod attributes;
+mod capacity;
 mod complete;
 mod coordinator;
 mod effort;
@@ -57,6 +59,7 @@ mod write;
 
 pub use attributes::{Item, RESERVED_PREFIX};
 pub use aws_sdk_dynamodb::types::AttributeValue;
+pub use capacity::{Units, measured};
 pub use coordinator::{Policy, Transactions};
 pub use error::{Error, Source};
 pub use key::ItemKey;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::capacity::counted_here;
 use crate::complete::{Freeing, finish, is_unapplied};
 use crate::coordinator::{StepResult, Transactions};
 use crate::effort::Effort;
@@ -101,7 +102,8 @@ impl Transactions {
             return Settled { record, unfinished };
         }
         let this = self.clone();
-        let task = tokio::spawn(async move { this.complete_within(FREEING_BEHIND_ANSWER, &decided).await });
+        let freed = async move { this.complete_within(FREEING_BEHIND_ANSWER, &decided).await };
+        let task = tokio::spawn(counted_here(freed));
         // The answer to a rollback tells that an item cannot be restored, if that is found soon.
         let time = if record.state == State::RolledBack { FREEING_BEFORE_ANSWER } else { GRACE };
         let unfinished = timeout(time, task).await.ok().and_then(Result::ok).flatten();

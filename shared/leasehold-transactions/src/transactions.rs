@@ -4,6 +4,7 @@ use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, pause};
 
 use crate::attributes::{self, Before, Item, ItemLock};
+use crate::capacity::counting;
 use crate::coordinator::{Policy, Transactions, rolled_back};
 use crate::effort::Effort;
 use crate::error::Error;
@@ -29,7 +30,7 @@ impl Transactions {
         let table = table.into();
         let mut protected = protected;
         protected.push(table.clone());
-        Self { tables: Tables::new(client, table), policy, clock, protected, watched: Watched::default() }
+        Self { tables: Tables::new(counting(&client), table), policy, clock, protected, watched: Watched::default() }
     }
 
     /// Opens a transaction. A call that names the id may be repeated; without one, the id is generated. `retry_of`

@@ -247,6 +247,32 @@ impl ReturnOnFailure {
     }
 }
 
+/// Whether an answer tells the capacity that the call consumed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ReturnConsumedCapacity {
+    /// The answer tells nothing.
+    #[default]
+    None,
+    /// The answer tells the units of each table, its indexes included.
+    Total,
+}
+
+/// The capacity units of one table and its indexes, in the sense of DynamoDB, for all requests that the service made
+/// until it answered. DynamoDB tells nothing about requests that it refuses.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ConsumedCapacity {
+    /// The table's name.
+    pub table_name: String,
+    /// The read units: multiples of one half.
+    pub read_capacity_units: f64,
+    /// The write units.
+    pub write_capacity_units: f64,
+}
+
 /// Opens a transaction. With `requests`, adds them; with `commit`, commits the transaction as well.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -266,10 +292,13 @@ pub struct BeginRequest {
     /// If true, this call commits the transaction, and the requests are complete. Default: false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<bool>,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// The transaction is open or committed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BeginResponse {
@@ -280,6 +309,9 @@ pub struct BeginResponse {
     /// The answers, in the order of the requests, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Vec<Answer>>,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// Adds requests to a transaction: locks their items, and applies the requests provisionally.
@@ -296,10 +328,13 @@ pub struct AddRequest {
     /// the call is answered, and not carried out again. A call without a name is a new one each time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// The requests are part of the transaction.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AddResponse {
@@ -307,6 +342,9 @@ pub struct AddResponse {
     pub transaction_id: String,
     /// The answers, in the order of the requests.
     pub answers: Vec<Answer>,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// The answer to one request.
@@ -334,10 +372,13 @@ pub struct CommitRequest {
     /// with fewer is not committed. Other callers may have made more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_writes: Option<u64>,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// The transaction is committed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CommitResponse {
@@ -349,6 +390,9 @@ pub struct CommitResponse {
     /// the other items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overwritten: Vec<ItemName>,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// The name of an item.
@@ -369,10 +413,13 @@ pub struct ItemName {
 pub struct EndRequest {
     /// The secret id of the transaction.
     pub transaction_id: String,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// The transaction is rolled back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndResponse {
@@ -380,6 +427,9 @@ pub struct EndResponse {
     pub transaction_id: String,
     /// `rolled-back`.
     pub state: TransactionState,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// The progress of a transaction.
@@ -492,6 +542,9 @@ pub struct GetItemsRequest {
     /// The isolation level. Default: `committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// An item to read.
@@ -512,7 +565,7 @@ pub struct ItemRequest {
 }
 
 /// The items.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GetItemsResponse {
@@ -522,6 +575,9 @@ pub struct GetItemsResponse {
     /// The answer for one item, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Item>,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// The items to list: a Query with a `keyConditionExpression`, a Scan without.
@@ -565,10 +621,13 @@ pub struct ListItemsRequest {
     /// The isolation level. Default: `committed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub return_consumed_capacity: Option<ReturnConsumedCapacity>,
 }
 
 /// One page of items.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ListItemsResponse {
@@ -577,6 +636,9 @@ pub struct ListItemsResponse {
     /// The start of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_evaluated_key: Option<Item>,
+    /// The capacity units that the call consumed, by table, if it asked for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumed_capacity: Option<Vec<ConsumedCapacity>>,
 }
 
 /// Ends idle transactions, or one transaction.

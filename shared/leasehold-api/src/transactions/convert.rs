@@ -3,7 +3,7 @@
 use leasehold_transactions::{
     Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, PublicId, ReadRequest,
     ReturnValues, State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage,
-    TransactionRequest,
+    TransactionRequest, Units,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType, RefusedItem};
@@ -142,9 +142,10 @@ pub(super) fn without_index(mut problem: Problem) -> Problem {
 pub(super) fn items(items: Vec<Option<Item>>, is_single: bool) -> wire::GetItemsResponse {
     let mut shown = items.into_iter().map(|item| item.map(dynamodb_json::show));
     if is_single {
-        return wire::GetItemsResponse { item: shown.next().flatten(), answers: None };
+        return wire::GetItemsResponse { item: shown.next().flatten(), ..wire::GetItemsResponse::default() };
     }
-    wire::GetItemsResponse { answers: Some(shown.map(|item| wire::Answer { item }).collect()), item: None }
+    let answers = Some(shown.map(|item| wire::Answer { item }).collect());
+    wire::GetItemsResponse { answers, ..wire::GetItemsResponse::default() }
 }
 
 pub(super) fn list(request: wire::ListItemsRequest, limit: Option<u32>) -> Result<ListRequest, Problem> {
@@ -170,7 +171,12 @@ pub(super) fn page(page: ItemPage) -> wire::ListItemsResponse {
     wire::ListItemsResponse {
         items: page.items.into_iter().map(dynamodb_json::show).collect(),
         last_evaluated_key: page.next.map(dynamodb_json::show),
+        consumed_capacity: None,
     }
+}
+
+pub(super) fn consumed_capacity((table_name, units): (String, Units)) -> wire::ConsumedCapacity {
+    wire::ConsumedCapacity { table_name, read_capacity_units: units.read, write_capacity_units: units.write }
 }
 
 pub(super) fn strays_request(request: wire::StraysRequest, limit: u32) -> Result<StraysRequest, Problem> {

@@ -6,10 +6,10 @@ mod limits;
 
 use leasehold_transactions::{Error, Expected, PublicId, Swept, TransactionId, Transactions};
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
-    GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
-    ListTransactionsRequest, ListTransactionsResponse, StraysRequest, StraysResponse, SweepRequest, SweepResponse,
-    Transaction, TransactionState, UnlockRequest, UnlockResponse,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, ConsumedCapacity, EndRequest,
+    EndResponse, GetItemsRequest, GetItemsResponse, GetTransactionRequest, ListItemsRequest, ListItemsResponse,
+    ListTransactionsRequest, ListTransactionsResponse, ReturnConsumedCapacity, StraysRequest, StraysResponse,
+    SweepRequest, SweepResponse, Transaction, TransactionState, UnlockRequest, UnlockResponse,
 };
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
@@ -53,7 +53,9 @@ impl TransactionService {
         traced_boxed(operation_span("begin", named.as_ref(), count), async {
             let id = id.map_err(|error| logged_problem(&error))?;
             let is_named = id.is_some();
-            let response = self.begin_as(id, request).await?;
+            let wanted = request.return_consumed_capacity;
+            let (response, consumed_capacity) = measured(wanted, self.begin_as(id, request)).await?;
+            let response = BeginResponse { consumed_capacity, ..response };
             if let (false, Ok(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
                 Span::current().record("transaction", id.public().as_str());
             }
@@ -106,10 +108,12 @@ impl TransactionService {
                 return Err(Problem::invalid("callId", detail));
             }
             let requests = convert::requests(request.requests)?;
-            let answers =
-                self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error))?;
+            let added =
+                async { self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error)) };
+            let (answers, consumed_capacity) = measured(request.return_consumed_capacity, added).await?;
             let answers = answers.into_iter().map(convert::answer).collect();
-            Ok(("added".to_owned(), AddResponse { transaction_id: id.reveal().to_owned(), answers }))
+            let transaction_id = id.reveal().to_owned();
+            Ok(("added".to_owned(), AddResponse { transaction_id, answers, consumed_capacity }))
         })
         .await
     }
@@ -123,12 +127,15 @@ impl TransactionService {
         traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| logged_problem(&error))?;
             let expected = Expected { items: request.expected_items, writes: request.expected_writes };
-            let overwritten = self.transactions.commit_expected(&id, expected).await;
-            let overwritten = overwritten.map_err(|error| logged_problem(&error))?;
+            let committed = async {
+                self.transactions.commit_expected(&id, expected).await.map_err(|error| logged_problem(&error))
+            };
+            let (overwritten, consumed_capacity) = measured(request.return_consumed_capacity, committed).await?;
             let response = CommitResponse {
                 transaction_id: id.reveal().to_owned(),
                 state: TransactionState::Committed,
                 overwritten: overwritten.iter().map(convert::item_name).collect(),
+                consumed_capacity,
             };
             Ok((wire_name(response.state), response))
         })
@@ -143,8 +150,10 @@ impl TransactionService {
         let id = TransactionId::parse(&request.transaction_id);
         traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
             let id = id.map_err(|error| logged_problem(&error))?;
-            self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error))?;
-            let response = EndResponse { transaction_id: id.reveal().to_owned(), state: TransactionState::RolledBack };
+            let rolled_back = async { self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error)) };
+            let ((), consumed_capacity) = measured(request.return_consumed_capacity, rolled_back).await?;
+            let transaction_id = id.reveal().to_owned();
+            let response = EndResponse { transaction_id, state: TransactionState::RolledBack, consumed_capacity };
             Ok((wire_name(response.state), response))
         })
         .await
@@ -227,13 +236,16 @@ impl TransactionService {
         let count = request.requests.as_ref().map_or(1, Vec::len);
         traced_boxed(operation_span("get-items", None, count), async {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
+            let wanted = request.return_consumed_capacity;
             let (requests, is_single) = convert::reads(request)?;
-            let items = self.transactions.read(requests, isolation).await;
-            let items = items.map_err(|error| {
-                let problem = logged_problem(&error);
-                if is_single { convert::without_index(problem) } else { problem }
-            })?;
-            Ok(("read".to_owned(), convert::items(items, is_single)))
+            let read = async {
+                self.transactions.read(requests, isolation).await.map_err(|error| {
+                    let problem = logged_problem(&error);
+                    if is_single { convert::without_index(problem) } else { problem }
+                })
+            };
+            let (items, consumed_capacity) = measured(wanted, read).await?;
+            Ok(("read".to_owned(), GetItemsResponse { consumed_capacity, ..convert::items(items, is_single) }))
         })
         .await
     }
@@ -246,9 +258,12 @@ impl TransactionService {
         traced_boxed(operation_span("list-items", None, 1), async {
             let isolation = convert::isolation(request.isolation.unwrap_or_default());
             let limit = request.limit.map(within_limits).transpose()?;
+            let wanted = request.return_consumed_capacity;
             let request = convert::list(request, limit)?;
-            let page = self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error))?;
-            Ok(("listed".to_owned(), convert::page(page)))
+            let listed =
+                async { self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error)) };
+            let (page, consumed_capacity) = measured(wanted, listed).await?;
+            Ok(("listed".to_owned(), ListItemsResponse { consumed_capacity, ..convert::page(page) }))
         })
         .await
     }
@@ -271,6 +286,18 @@ impl TransactionService {
         })
         .await
     }
+}
+
+/// Carries out some work, and returns also the capacity that it consumed, if the caller wants to know.
+async fn measured<T>(
+    wanted: Option<ReturnConsumedCapacity>,
+    work: impl Future<Output = Result<T, Problem>>,
+) -> Result<(T, Option<Vec<ConsumedCapacity>>), Problem> {
+    if wanted.unwrap_or_default() == ReturnConsumedCapacity::None {
+        return Ok((work.await?, None));
+    }
+    let (result, units) = leasehold_transactions::measured(work).await;
+    Ok((result?, Some(units.into_iter().map(convert::consumed_capacity).collect())))
 }
 
 /// Runs one operation, writes its log line and counts it.
@@ -304,7 +331,7 @@ fn begun(
     answers: Option<Vec<leasehold_transactions::Answer>>,
 ) -> BeginResponse {
     let answers = answers.map(|answers| answers.into_iter().map(convert::answer).collect());
-    BeginResponse { transaction_id: id.reveal().to_owned(), state, answers }
+    BeginResponse { transaction_id: id.reveal().to_owned(), state, answers, consumed_capacity: None }
 }
 
 fn summary(swept: &Swept) -> String {

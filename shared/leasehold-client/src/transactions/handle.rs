@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, EndRequest, EndResponse,
-    Entry, Item,
+    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, ConsumedCapacity, EndRequest,
+    EndResponse, Entry, Item,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep_until;
 
+use super::capacity::{CapacityMeter, wanted};
 use super::{Request, from_item};
 use crate::clock::{Instant, fresh_uuid};
 use crate::{Client, Error, ErrorKind};
@@ -26,6 +27,7 @@ pub struct Transaction {
     id: String,
     /// A part of the names of this handle's calls: another process may continue with the same transaction.
     handle: String,
+    capacity: Option<CapacityMeter>,
     state: Mutex<Progress>,
 }
 
@@ -61,17 +63,33 @@ impl Transaction {
             aborted: None,
             ended: false,
         };
-        Self { client, id, handle: fresh_uuid()[..8].to_owned(), state: Mutex::new(state) }
+        Self { client, id, handle: fresh_uuid()[..8].to_owned(), capacity: None, state: Mutex::new(state) }
     }
 
     /// Opens a transaction under an id of its own, so that the request may be repeated.
-    pub(crate) async fn begin(client: Client, retry_of: Option<String>) -> Result<Self, Error> {
+    pub(crate) async fn begin(
+        client: Client,
+        retry_of: Option<String>,
+        capacity: Option<CapacityMeter>,
+    ) -> Result<Self, Error> {
         client.check_open()?;
-        let transaction = Self::new(client, fresh_uuid());
-        let request =
-            BeginRequest { transaction_id: Some(transaction.id.clone()), retry_of, ..BeginRequest::default() };
-        let _: BeginResponse = transaction.call(operation::BEGIN.path, &request).await?;
+        let mut transaction = Self::new(client, fresh_uuid());
+        transaction.capacity = capacity;
+        let request = BeginRequest {
+            transaction_id: Some(transaction.id.clone()),
+            retry_of,
+            return_consumed_capacity: wanted(transaction.capacity.as_ref()),
+            ..BeginRequest::default()
+        };
+        let response: BeginResponse = transaction.call(operation::BEGIN.path, &request).await?;
+        transaction.count(response.consumed_capacity);
         Ok(transaction)
+    }
+
+    /// Adds the capacity that the calls from here on consume to this meter.
+    pub fn counted_by(mut self, meter: &CapacityMeter) -> Self {
+        self.capacity = Some(meter.clone());
+        self
     }
 
     /// Returns the id, for [`Client::resume_transaction`] and [`Client::transaction_status`].
@@ -144,12 +162,18 @@ impl Transaction {
     ) -> Result<Vec<Option<Item>>, Error> {
         let requests: Vec<_> = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let call_id = self.state().begin_call(&self.handle, &requests);
-        let request = AddRequest { transaction_id: self.id.clone(), requests, call_id };
+        let request = AddRequest {
+            transaction_id: self.id.clone(),
+            requests,
+            call_id,
+            return_consumed_capacity: wanted(self.capacity.as_ref()),
+        };
         let answered = self.call(operation::ADD.path, &request).await;
         if let Err(error) = &answered {
             self.state().fail_call(error, request);
         }
         let response: AddResponse = answered?;
+        self.count(response.consumed_capacity);
         Ok(response.answers.into_iter().map(|answer| answer.item).collect())
     }
 
@@ -197,8 +221,10 @@ impl Transaction {
             transaction_id: self.id.clone(),
             expected_items: None,
             expected_writes: Some(self.state().writes),
+            return_consumed_capacity: wanted(self.capacity.as_ref()),
         };
         let response: CommitResponse = self.call(operation::COMMIT.path, &request).await?;
+        self.count(response.consumed_capacity);
         self.state().ended = true;
         for item in response.overwritten {
             tracing::warn!(
@@ -218,8 +244,12 @@ impl Transaction {
         // A drop does not retry a rollback that failed.
         self.state().ended = true;
         match result {
-            Err(error) if !matches!(error.kind(), ErrorKind::RolledBack) => Err(error),
-            _ => Ok(()),
+            Ok(response) => {
+                self.count(response.consumed_capacity);
+                Ok(())
+            }
+            Err(error) if *error.kind() == ErrorKind::RolledBack => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -243,7 +273,13 @@ impl Transaction {
     }
 
     fn end_request(&self) -> EndRequest {
-        EndRequest { transaction_id: self.id.clone() }
+        EndRequest { transaction_id: self.id.clone(), return_consumed_capacity: wanted(self.capacity.as_ref()) }
+    }
+
+    fn count(&self, consumed: Option<Vec<ConsumedCapacity>>) {
+        if let Some(meter) = &self.capacity {
+            meter.add(consumed);
+        }
     }
 
     /// Calls the service, unless its answer is already known.
@@ -317,7 +353,7 @@ impl Drop for Transaction {
 }
 
 async fn roll_back(client: Client, id: String) {
-    let request = EndRequest { transaction_id: id.clone() };
+    let request = EndRequest { transaction_id: id.clone(), ..EndRequest::default() };
     let result: Result<EndResponse, _> = client.call_transaction(&id, operation::ROLLBACK.path, &request).await;
     match result.as_ref().map_err(Error::kind) {
         // The transaction was decided before, or never begun.

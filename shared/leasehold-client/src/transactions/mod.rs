@@ -31,6 +31,7 @@
 //! [`serde_dynamo`] converts them to DynamoDB's types. A caller that has DynamoDB JSON makes a [`Request`] of an
 //! [`Entry`].
 
+mod capacity;
 mod handle;
 mod id;
 mod item;
@@ -39,12 +40,13 @@ mod read;
 mod request;
 mod run;
 
+pub use capacity::CapacityMeter;
 pub use handle::Transaction;
 pub use id::derive_transaction_id;
 pub use item::{from_item, to_item};
 /// The types on the wire. A [`Request`] can be made of an [`Entry`]; items are [`Item`]s.
 pub use leasehold_wire::transactions::{
-    AttributeValue, Entry, Isolation, Item, ItemRequest, ListItemsRequest, Participant, ReturnValues,
+    AttributeValue, ConsumedCapacity, Entry, Isolation, Item, ItemRequest, ListItemsRequest, Participant, ReturnValues,
     Transaction as TransactionStatus, TransactionState,
 };
 pub use options::TransactionOptions;

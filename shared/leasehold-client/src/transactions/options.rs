@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::CapacityMeter;
 use crate::Error;
 
 /// The default number of tries: enough to get past a few other transactions. More tries would hide a hot item.
@@ -19,11 +20,12 @@ pub struct TransactionOptions {
     pub(crate) deadline: Duration,
     pub(crate) keep_alive: Option<Duration>,
     pub(crate) id: Option<String>,
+    pub(crate) capacity: Option<CapacityMeter>,
 }
 
 impl Default for TransactionOptions {
     fn default() -> Self {
-        Self { tries: TRIES, deadline: DEADLINE, keep_alive: Some(KEEP_ALIVE), id: None }
+        Self { tries: TRIES, deadline: DEADLINE, keep_alive: Some(KEEP_ALIVE), id: None, capacity: None }
     }
 }
 
@@ -54,6 +56,13 @@ impl TransactionOptions {
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// Adds the capacity that the transaction consumes to this meter. Default: nobody counts.
+    #[must_use]
+    pub fn capacity(mut self, meter: &CapacityMeter) -> Self {
+        self.capacity = Some(meter.clone());
         self
     }
 

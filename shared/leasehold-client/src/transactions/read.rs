@@ -26,7 +26,7 @@ impl Client {
     /// # Errors
     /// The last failure to reach the service.
     pub async fn begin_transaction(&self) -> Result<Transaction, Error> {
-        Transaction::begin(self.clone(), None).await
+        Transaction::begin(self.clone(), None, None).await
     }
 
     /// Continues with a transaction that another process opened, and left by [`Transaction::detach`]. Nothing is sent.

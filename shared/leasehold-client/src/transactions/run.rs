@@ -7,6 +7,7 @@ use std::sync::Arc;
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{BeginRequest, BeginResponse, Entry, Item};
 
+use super::capacity::wanted;
 use super::id::id_after;
 use super::{Request, Transaction, TransactionOptions};
 use crate::clock::{Instant, deadline, fresh_uuid, sleep};
@@ -65,7 +66,9 @@ impl Client {
         before: &mut Option<String>,
         body: &mut impl FnMut(Arc<Transaction>) -> F,
     ) -> Result<T, Refusal<E>> {
-        let tx = Arc::new(Transaction::begin(self.clone(), before.take()).await.map_err(Refusal::of)?);
+        let tx = Arc::new(
+            Transaction::begin(self.clone(), before.take(), options.capacity.clone()).await.map_err(Refusal::of)?,
+        );
         *before = Some(tx.id().to_owned());
         let kept = async {
             if let Some(period) = options.keep_alive {
@@ -139,9 +142,13 @@ impl Client {
                 retry_of: before.clone(),
                 requests: Some(entries.clone()),
                 commit: Some(true),
+                return_consumed_capacity: wanted(options.capacity.as_ref()),
             };
             let error = match self.call_transaction::<_, BeginResponse>(&id, operation::BEGIN.path, &request).await {
                 Ok(response) => {
+                    if let Some(meter) = &options.capacity {
+                        meter.add(response.consumed_capacity);
+                    }
                     return Ok(response.answers.unwrap_or_default().into_iter().map(|answer| answer.item).collect());
                 }
                 Err(error) => error,

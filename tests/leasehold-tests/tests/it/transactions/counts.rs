@@ -2,6 +2,8 @@
 //! one at a time, on another engine, where each item is measured before and after. `cargo test counts -- --nocapture`
 //! prints the tables of docs/performance.md.
 
+use std::collections::BTreeMap;
+
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_runtime_api::client::http::HttpConnector;
@@ -11,7 +13,7 @@ use leasehold_engine::Engine;
 
 use leasehold_tests::Sent;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, begin, make_tables};
-use leasehold_transactions::{Item, ReturnValues, TransactionId, TransactionRequest};
+use leasehold_transactions::{Item, ReturnValues, TransactionId, TransactionRequest, Units, measured};
 use serde_json::Value;
 
 /// The numbers of requests, and the units that they write.
@@ -145,6 +147,14 @@ enum Path {
 
 /// The cost of updates of `count` items, each of about `bytes` bytes.
 async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
+    let (cost, told) = cost_and_told(path, count, bytes).await;
+    let units: f64 = told.values().map(|units| units.write).sum();
+    assert_eq!(units.to_string(), (cost.units + cost.index).to_string(), "{path:?} {count}: {told:?} {cost:?}");
+    cost
+}
+
+/// The cost as it is measured here, and as the service tells it.
+async fn cost_and_told(path: Path, count: usize, bytes: usize) -> (Cost, BTreeMap<String, Units>) {
     let bank = Bank::new().await;
     let name = |number| format!("account-{number:03}");
     let padded = |number, balance| {
@@ -163,18 +173,21 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
     };
     bank.faults.record();
     let run = async |id, values| bank.transactions.run(id, None, requests(values)).await.expect("done");
-    match path {
-        Path::Long | Path::OneByOne => {
-            let id = begin(&bank.transactions).await;
-            let requests = requests(ReturnValues::None);
-            for part in requests.chunks(if path == Path::Long { count } else { 1 }) {
-                bank.transactions.add(&id, part.to_vec(), None).await.expect("added");
+    let work = async {
+        match path {
+            Path::Long | Path::OneByOne => {
+                let id = begin(&bank.transactions).await;
+                let requests = requests(ReturnValues::None);
+                for part in requests.chunks(if path == Path::Long { count } else { 1 }) {
+                    bank.transactions.add(&id, part.to_vec(), None).await.expect("added");
+                }
+                bank.transactions.commit(&id).await.expect("committed");
             }
-            bank.transactions.commit(&id).await.expect("committed");
+            Path::OneShotWithAnswers => drop(run(Some(TransactionId::fresh()), ReturnValues::AllNew).await),
+            Path::OneShot => drop(run(Some(TransactionId::fresh()), ReturnValues::None).await),
         }
-        Path::OneShotWithAnswers => drop(run(Some(TransactionId::fresh()), ReturnValues::AllNew).await),
-        Path::OneShot => drop(run(Some(TransactionId::fresh()), ReturnValues::None).await),
-    }
+    };
+    let ((), told) = measured(work).await;
     let mut meter = Meter::new(&accounts).await;
     for sent in bank.faults.record() {
         meter.count(&sent).await;
@@ -186,7 +199,7 @@ async fn cost(path: Path, count: usize, bytes: usize) -> Cost {
         assert!(scan.items().iter().all(|item| expected.contains(item)), "{path:?} {count}");
     }
     bank.assert_clean().await;
-    meter.cost
+    (meter.cost, told)
 }
 
 /// The maximum cost of an update of this many items: units with those of the index, and write calls.
