@@ -74,8 +74,7 @@ async fn load(way: Way, count: usize, is_contended: bool) -> (Vec<Duration>, Dur
     let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
     make_table(&client).await;
     ensure_table(&client, "transactions").await.expect("a new table");
-    let transactions =
-        Transactions::new(client.clone(), "transactions", Policy::default(), Clock::system(), Vec::new());
+    let transactions = Transactions::new(&client, "transactions", Policy::default(), Clock::system(), Vec::new());
     let names = |client: usize| -> Vec<String> {
         let owner = if is_contended { 0 } else { client };
         (0..count).map(|number| format!("{owner}-{number}")).collect()

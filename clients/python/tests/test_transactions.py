@@ -16,8 +16,10 @@ from conftest import TABLE, Bank, MakeClient, eventually
 from proxy import Answer, DropAnswer, Fault, Proxy, Refuse, Seen, only
 
 from leasehold import (
+    CapacityMeter,
     Client,
     ConditionFailed,
+    ConsumedCapacity,
     InvalidRequest,
     LeaseholdError,
     Transaction,
@@ -535,3 +537,27 @@ def test_client_that_was_closed_opens_nothing(bank: Bank, make_client: MakeClien
             attempt()
     with pytest.raises(InvalidRequest):
         make_client(bank.url).transaction(keep_alive=0)
+
+
+def test_meter_adds_up_the_capacity_of_all_calls(client: Client, bank: Bank) -> None:
+    one_call, block, by_hand = CapacityMeter(), CapacityMeter(), CapacityMeter()
+    account = bank.open(1)
+    request = {"Update": {"TableName": TABLE, "Key": key(account), "UpdateExpression": "SET balance = balance"}}
+    client.transact([request], capacity=one_call)
+    # 2N+2 units for N items in one call, by docs/performance.md.
+    assert one_call.consumed[TABLE] == ConsumedCapacity(0, 2)
+    assert sum(units.write_units for units in one_call.consumed.values()) == 4
+
+    client.run_transaction(lambda tx: add(tx, account, 1), capacity=block)
+    with client.transaction(capacity=block) as tx:
+        add(tx, account, 1)
+    # 3N+7 units for N items in begin, add and commit. A busy service frees the item after its answer.
+    assert 12 < sum(units.write_units for units in block.consumed.values()) <= 20
+
+    opened = client.begin_transaction(capacity=by_hand)
+    assert sum(units.write_units for units in by_hand.consumed.values()) > 0
+    client.resume_transaction(opened.id).rollback()
+    seen = by_hand.consumed
+    with pytest.raises(TransactionRolledBack):
+        add(opened, account, 1)
+    assert by_hand.consumed == seen, "a refused call tells nothing"

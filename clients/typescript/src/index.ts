@@ -6,6 +6,7 @@
  * elections ({@link Election}). A {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */
 export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
+export { CapacityMeter, type ConsumedCapacity } from "./capacity.js";
 export { deriveTransactionId } from "./derived.js";
 export {
   type AlreadyDone,

@@ -1,4 +1,5 @@
 /** An open transaction, and its operations (rules T1 and T3 to T6). */
+import type { CapacityMeter } from "./capacity.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
 import {
@@ -10,7 +11,7 @@ import {
   TransactionRolledBackError,
 } from "./errors.js";
 import { OPERATION_BOUND_MS, TRANSACTION_CALL_MS } from "./pacing.js";
-import { type Answers, type Entry, retrying, type SendOptions } from "./service.js";
+import { type Answers, type Entry, type Requests, retrying } from "./service.js";
 import { at } from "./timers.js";
 import type { Item } from "./values.js";
 
@@ -74,6 +75,8 @@ export class Transaction implements AsyncDisposable {
   readonly #handle: string;
   /** The calls that were not carried out as a whole, as far as is known. */
   #unsettled: { requests: string; name: string; counted: boolean }[] = [];
+  /** Adds up the capacity that the calls from here on consume. */
+  capacity: CapacityMeter | undefined;
 
   /** @internal */
   constructor(
@@ -156,9 +159,8 @@ export class Transaction implements AsyncDisposable {
   async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
     const entries = requests.map(entry);
     const callId = this.#beginCall(entries);
-    const body = { transactionId: this.id, requests: entries, callId };
     try {
-      const answer = await this.#call((options) => this.context.service.ask("add", body, options));
+      const answer = await this.#call("add", { transactionId: this.id, requests: entries, callId });
       return answer.answers.map(answerFromWire);
     } catch (error) {
       this.#failCall(entries, callId, error);
@@ -178,7 +180,7 @@ export class Transaction implements AsyncDisposable {
    */
   async commit(): Promise<void> {
     const body = { transactionId: this.id, expectedItems: undefined, expectedWrites: this.#writes };
-    const answer = await this.#call((options) => this.context.service.ask("commit", body, options));
+    const answer = await this.#call("commit", body);
     this.#ended = true;
     this.#overwritten = answer.overwritten;
   }
@@ -189,9 +191,7 @@ export class Transaction implements AsyncDisposable {
    * @throws {TransactionCommittedError} the commit was earlier.
    */
   async rollback(): Promise<void> {
-    await send(this.context, this.id, (options) =>
-      this.context.service.ask("rollback", { transactionId: this.id }, options),
-    );
+    await send(this.context, "rollback", { transactionId: this.id }, { capacity: this.capacity });
     this.#ended = true;
   }
 
@@ -233,7 +233,7 @@ export class Transaction implements AsyncDisposable {
   /** @internal */
   async begin(retryOf?: string): Promise<void> {
     const body = { transactionId: this.id, retryOf, requests: undefined, commit: undefined };
-    await this.#call((options) => this.context.service.ask("begin", body, options));
+    await this.#call("begin", body);
   }
 
   /** Sends a keep-alive after each idle period, until the returned function is called. @internal */
@@ -322,12 +322,12 @@ export class Transaction implements AsyncDisposable {
   }
 
   /** Calls the service, unless its answer is already known. */
-  async #call<T>(request: (options: SendOptions) => Promise<T>): Promise<T> {
+  async #call<C extends TransactionCall>(call: C, body: Requests[C]): Promise<Answers[C]> {
     if (this.#contention instanceof TransactionRolledBackError) throw this.#contention;
     const { runtime } = this.context;
     const sent = runtime.now();
     try {
-      const answer = await send(this.context, this.id, request, this.signal);
+      const answer = await send(this.context, call, body, { signal: this.signal, capacity: this.capacity });
       this.#lastWorked = sent;
       // A transaction that waited in vain, and found another way, is not aborted.
       this.#contention = undefined;
@@ -341,23 +341,29 @@ export class Transaction implements AsyncDisposable {
   }
 }
 
+/** The calls for one transaction. */
+type TransactionCall = "begin" | "add" | "commit" | "rollback";
+
 /** Sends a call that may have to wait for other transactions. The call may be repeated, and is. */
-export async function send<T>(
-  context: Context,
-  id: string,
-  request: (options: SendOptions) => Promise<T>,
-  signal?: AbortSignal,
-): Promise<T> {
-  const { runtime } = context;
+export async function send<C extends TransactionCall>(
+  { runtime, service }: Context,
+  call: C,
+  body: Requests[C],
+  { signal, capacity }: { signal?: AbortSignal | undefined; capacity: CapacityMeter | undefined },
+): Promise<Answers[C]> {
+  const request: Requests[C] = capacity === undefined ? body : { ...body, returnConsumedCapacity: "TOTAL" };
   // The call is repeated for as long as any other operation, after the first try was given up.
   const until = runtime.now() + TRANSACTION_CALL_MS + OPERATION_BOUND_MS;
   try {
-    return await retrying(runtime, (options) => request({ ...options, timeout: TRANSACTION_CALL_MS }), {
-      until,
-      signal,
-    });
+    const answer = await retrying(
+      runtime,
+      (options) => service.ask(call, request, { ...options, timeout: TRANSACTION_CALL_MS }),
+      { until, signal },
+    );
+    capacity?.add(answer.consumedCapacity);
+    return answer;
   } catch (error) {
-    if (error instanceof LeaseholdError) error.transactionId = id;
+    if (error instanceof LeaseholdError && body.transactionId != null) error.transactionId = body.transactionId;
     throw error;
   }
 }

@@ -1,4 +1,5 @@
 /** Runs a body until its transaction is committed: rules T2, T5 and T7. */
+import type { CapacityMeter } from "./capacity.js";
 import { deriveTransactionId, NEXT_TRY } from "./derived.js";
 import { type Context, track } from "./context.js";
 import { answerFromWire } from "./dynamodb.js";
@@ -17,6 +18,8 @@ export interface TransactOptions {
   deadline?: number | undefined;
   /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
+  /** Adds up the capacity that all tries consume. Default: nobody counts. */
+  capacity?: CapacityMeter | undefined;
 }
 
 /** The options of one call. */
@@ -62,6 +65,7 @@ export async function runTransaction<T>(
   let before: string | undefined;
   return repeated(context, options, async (ending) => {
     const tx = new Transaction(context, context.runtime.uuid(), ending.signal);
+    tx.capacity = options.capacity;
     const retryOf = before;
     before = tx.id;
     try {
@@ -79,15 +83,14 @@ export async function transact(
   options: OneCallOptions,
 ): Promise<(Item | undefined)[]> {
   const entries = requests.map(entry);
-  const { runtime, service } = context;
-  let id = options.transactionId ?? runtime.uuid();
+  let id = options.transactionId ?? context.runtime.uuid();
   let retryOf: string | undefined;
   let gaveWay = false;
   return repeated(context, options, async ({ signal }) => {
     for (;;) {
       const body = { transactionId: id, retryOf, requests: entries, commit: true };
       try {
-        const answer = await send(context, id, (sendOptions) => service.ask("begin", body, sendOptions), signal);
+        const answer = await send(context, "begin", body, { signal, capacity: options.capacity });
         return { value: (answer.answers ?? []).map(answerFromWire) };
       } catch (error) {
         if (!isContention(error)) return { error, contention: undefined };

@@ -251,6 +251,7 @@ export interface components {
             callId?: string | null;
             /** @description The requests to add: at most 1000. Without requests, the call keeps the transaction alive. */
             requests?: components["schemas"]["Entry"][];
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /**
              * Format: uuid
              * @description The secret id of the transaction.
@@ -261,6 +262,8 @@ export interface components {
         AddResponse: {
             /** @description The answers, in the order of the requests. */
             answers: components["schemas"]["Answer"][];
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             /**
              * Format: uuid
              * @description The secret id of the transaction.
@@ -315,6 +318,7 @@ export interface components {
              *     two transactions want the same item, the older one goes first.
              */
             retryOf?: string | null;
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /**
              * Format: uuid
              * @description The secret id of the transaction, a UUID. A request with its own id can be repeated safely. The id gives the
@@ -326,6 +330,8 @@ export interface components {
         BeginResponse: {
             /** @description The answers, in the order of the requests, if there were any. */
             answers?: components["schemas"]["Answer"][] | null;
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             /** @description `pending`, or `committed` after a `commit`. */
             state: components["schemas"]["TransactionState"];
             /**
@@ -407,6 +413,7 @@ export interface components {
              *     with fewer is not committed. Other callers may have made more.
              */
             expectedWrites?: number | null;
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /**
              * Format: uuid
              * @description The secret id of the transaction.
@@ -415,6 +422,8 @@ export interface components {
         };
         /** @description The transaction is committed. */
         CommitResponse: {
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             /**
              * @description The items that a writer past the protocol deleted or replaced while the transaction held them. The commit is of
              *     the other items.
@@ -445,6 +454,24 @@ export interface components {
             /** @description The table's name, not an ARN. */
             TableName: string;
         };
+        /**
+         * @description The capacity units of one table and its indexes, in the sense of DynamoDB, for all requests that the service made
+         *     until it answered. DynamoDB tells nothing about requests that it refuses.
+         */
+        ConsumedCapacity: {
+            /**
+             * Format: double
+             * @description The read units: multiples of one half.
+             */
+            readCapacityUnits: number;
+            /** @description The table's name. */
+            tableName: string;
+            /**
+             * Format: double
+             * @description The write units.
+             */
+            writeCapacityUnits: number;
+        };
         /** @description Deletes the item, when the transaction is committed. */
         Delete: {
             /** @description A condition that must hold for the item as it was when the transaction locked it. */
@@ -466,6 +493,7 @@ export interface components {
         };
         /** @description The transaction to end. */
         EndRequest: {
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /**
              * Format: uuid
              * @description The secret id of the transaction.
@@ -474,6 +502,8 @@ export interface components {
         };
         /** @description The transaction is rolled back. */
         EndResponse: {
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             /** @description `rolled-back`. */
             state: components["schemas"]["TransactionState"];
             /**
@@ -612,6 +642,7 @@ export interface components {
              *     one moment.
              */
             requests?: components["schemas"]["ItemRequest"][] | null;
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /** @description One item: the table's name. */
             tableName?: string | null;
         };
@@ -619,6 +650,8 @@ export interface components {
         GetItemsResponse: {
             /** @description The answers for several items, in the order of the requests. */
             answers?: components["schemas"]["Answer"][] | null;
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             item?: components["schemas"]["Item"] | null;
         };
         /** @description One of several locks that were granted. */
@@ -852,6 +885,7 @@ export interface components {
             limit?: number | null;
             /** @description The paths to return. Default: all. */
             projectionExpression?: string | null;
+            returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
             /** @description Whether the sort keys of a Query ascend. Default: true. */
             scanIndexForward?: boolean | null;
             /** @description The table's name, not an ARN. */
@@ -859,6 +893,8 @@ export interface components {
         };
         /** @description One page of items. */
         ListItemsResponse: {
+            /** @description The capacity units that the call consumed, by table, if it asked for them. */
+            consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             /** @description The items. A page may have none, and still not be the last. */
             items: components["schemas"]["Item"][];
             lastEvaluatedKey?: components["schemas"]["Item"] | null;
@@ -1133,6 +1169,11 @@ export interface components {
              */
             wanted?: boolean;
         };
+        /**
+         * @description Whether an answer tells the capacity that the call consumed.
+         * @enum {string}
+         */
+        ReturnConsumedCapacity: "NONE" | "TOTAL";
         /**
          * @description Whether the answer to a failed condition contains the item.
          * @enum {string}

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, describe, test } from "node:test";
 import {
+  CapacityMeter,
   type Client,
   ConditionFailedError,
   deriveTransactionId,
@@ -616,4 +617,32 @@ describe("values", () => {
       InvalidRequestError,
     );
   });
+});
+
+test("meter adds up the capacity of all calls", async () => {
+  const client = service.client();
+  const written = (meter: CapacityMeter): number =>
+    [...meter.consumed.values()].reduce((sum, { writeUnits }) => sum + writeUnits, 0);
+  const id = await open(1);
+  const oneCall = new CapacityMeter();
+  const request = { TableName: TABLE, Key: { id }, UpdateExpression: "SET balance = balance" };
+  await client.transact([{ Update: request }], { capacity: oneCall });
+  assert.deepEqual(oneCall.consumed.get(TABLE), { readUnits: 0, writeUnits: 2 });
+  // 2N+2 units for N items in one call, by docs/performance.md.
+  assert.equal(written(oneCall), 4);
+
+  const block = new CapacityMeter();
+  await client.transaction((tx) => tx.update(TABLE, { id }, "ADD balance :one", { ":one": 1 }), { capacity: block });
+  // 3N+7 units for N items in begin, add and commit. A busy service frees the item after its answer.
+  assert.ok(written(block) > 6 && written(block) <= 10, String(written(block)));
+
+  const byHand = new CapacityMeter();
+  const opened = await client.beginTransaction();
+  opened.capacity = byHand;
+  assert.equal(written(byHand), 0);
+  await opened.update(TABLE, { id }, "ADD balance :one", { ":one": 1 });
+  const added = written(byHand);
+  assert.ok(added > 0);
+  await opened.rollback();
+  assert.ok(written(byHand) > added);
 });

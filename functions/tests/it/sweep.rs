@@ -36,7 +36,7 @@ async fn schedule_finds_what_was_left_behind() {
     tokio::spawn(async move { exposed.expose(listener, std::future::pending()).await });
 
     let policy = Policy { idle_ms: 1, ..Policy::default() };
-    let transactions = Transactions::new(dynamodb, "transactions", policy, Clock::system(), Vec::new());
+    let transactions = Transactions::new(&dynamodb, "transactions", policy, Clock::system(), Vec::new());
     let id = transactions.begin(None, None).await.expect("begun");
 
     let variables = [

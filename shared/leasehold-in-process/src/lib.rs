@@ -79,7 +79,7 @@ impl InProcess {
         let locks = Self::on_table(dynamodb, schema, Policy::default())?;
         let client = Client::from_conf(leasehold_dynamodb::configure(dynamodb.config().to_builder()).build());
         let policy = transactions::Policy::default();
-        let transactions = Transactions::new(client, transaction_table, policy, Clock::system(), protected);
+        let transactions = Transactions::new(&client, transaction_table, policy, Clock::system(), protected);
         Ok(locks.with_transactions(TransactionService::new(transactions)))
     }
 

@@ -129,8 +129,7 @@ impl Server {
         let sweep_interval = Duration::from_millis(transaction_policy.idle_ms.max(100)).min(SWEEP_INTERVAL);
         let table = schema.table_name.clone();
         let protected = vec![schema.table_name.clone()];
-        let transactions =
-            Transactions::new(client.clone(), transaction_table, transaction_policy, clock.clone(), protected);
+        let transactions = Transactions::new(&client, transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
         let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check);
         let transactions = TransactionService::new(transactions);

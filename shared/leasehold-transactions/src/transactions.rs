@@ -26,11 +26,17 @@ const MAX_LOOKS: u32 = 6;
 impl Transactions {
     /// Returns transactions over the table `table`. `client` must come from a configuration that went through
     /// [`leasehold_dynamodb::configure`]. No transaction may name `table` itself, nor the tables in `protected`.
-    pub fn new(client: Client, table: impl Into<String>, policy: Policy, clock: Clock, protected: Vec<String>) -> Self {
+    pub fn new(
+        client: &Client,
+        table: impl Into<String>,
+        policy: Policy,
+        clock: Clock,
+        protected: Vec<String>,
+    ) -> Self {
         let table = table.into();
         let mut protected = protected;
         protected.push(table.clone());
-        Self { tables: Tables::new(counting(&client), table), policy, clock, protected, watched: Watched::default() }
+        Self { tables: Tables::new(counting(client), table), policy, clock, protected, watched: Watched::default() }
     }
 
     /// Opens a transaction. A call that names the id may be repeated; without one, the id is generated. `retry_of`

@@ -208,7 +208,7 @@ fn coordinator(
     let now_ms = Arc::clone(now_ms);
     let ahead = u64::try_from(ahead.as_millis()).expect("a sane clock");
     let clock = Clock::from_fn(move || now_ms() + ahead);
-    (Transactions::new(client, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
+    (Transactions::new(&client, TRANSACTIONS, policy, clock, vec!["locks".into()]), faults)
 }
 
 /// Creates the table of a user, with the key `id` (S), and the transactions table.

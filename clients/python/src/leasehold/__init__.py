@@ -67,15 +67,25 @@ from .model import (
 )
 from .observations import Observation, SavedObservation
 from .semaphore import ReadWriteLock, Semaphore
-from .transactions import Isolation, Participant, Transaction, TransactionStatus, derive_transaction_id
+from .transactions import (
+    CapacityMeter,
+    ConsumedCapacity,
+    Isolation,
+    Participant,
+    Transaction,
+    TransactionStatus,
+    derive_transaction_id,
+)
 
 __all__ = [
     "AcquireOptions",
     "AlreadyDone",
     "Auth",
+    "CapacityMeter",
     "Client",
     "CloseError",
     "ConditionFailed",
+    "ConsumedCapacity",
     "CorruptRecord",
     "Detached",
     "Done",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
+from ._capacity import CapacityMeter
 from ._dynamodb import from_item, to_item
 from ._timing import OPERATION_BOUND, Backoff
 from .errors import (
@@ -184,7 +185,13 @@ class BaseTransaction:
     """The rules of one transaction."""
 
     def __init__(
-        self, core: Core, transaction_id: str, *, begun: bool = False, keep_alive: float | None = None
+        self,
+        core: Core,
+        transaction_id: str,
+        *,
+        begun: bool = False,
+        keep_alive: float | None = None,
+        capacity: CapacityMeter | None = None,
     ) -> None:
         self._core = core
         self._id = transaction_id
@@ -195,6 +202,7 @@ class BaseTransaction:
         self._last_worked = core.world.now()
         self._kept = False
         self._process = os.getpid()
+        self._capacity = capacity
         self.contention: TransactionContended | TransactionRolledBack | None = None
         """The error by which another transaction stopped this one, if it cannot go on."""
 
@@ -371,7 +379,7 @@ class BaseTransaction:
         return answer
 
     async def _post(self, action: str, members: Mapping[str, Any], read: Callable[[Any], T]) -> T:
-        return await _call(self._core, self._id, action, members, read)
+        return await _call(self._core, self._id, action, members, read, self._capacity)
 
 
 class _Calls:
@@ -413,14 +421,28 @@ class _Calls:
 
 
 async def _call(
-    core: Core, transaction_id: str, action: str, members: Mapping[str, Any], read: Callable[[Any], T]
+    core: Core,
+    transaction_id: str,
+    action: str,
+    members: Mapping[str, Any],
+    read: Callable[[Any], T],
+    capacity: CapacityMeter | None,
 ) -> T:
     """Sends one call that may have to wait for other transactions. Repeats it for as long as any other
     operation, after the first try was given up."""
     body = {"transactionId": transaction_id, **members}
+    if capacity is not None:
+        body["returnConsumedCapacity"] = "TOTAL"
+
+    def counted(answer: Any) -> T:
+        found = read(answer)
+        if capacity is not None:
+            capacity._add(answer)
+        return found
+
     try:
         return await core.repeat(
-            lambda _: core.api.post(f"/v1/transactions/{action}", body, _CALL_TIMEOUT, read),
+            lambda _: core.api.post(f"/v1/transactions/{action}", body, _CALL_TIMEOUT, counted),
             deadline=core.world.now() + _CALL_TIMEOUT + OPERATION_BOUND,
         )
     except LeaseholdError as error:
@@ -433,14 +455,21 @@ class BaseTransactionCalls:
 
     _core: Core
 
-    def _new(self, transaction: type[X], keep_alive: float | None = None) -> X:
+    def _new(
+        self, transaction: type[X], keep_alive: float | None = None, capacity: CapacityMeter | None = None
+    ) -> X:
         self._core.check_open()
         if keep_alive is not None and not keep_alive > 0:
             raise InvalidRequest(f"must be above zero, not {keep_alive}", "keep_alive")
-        return transaction(self._core, self._core.world.new_id(), keep_alive=keep_alive)
+        return transaction(self._core, self._core.world.new_id(), keep_alive=keep_alive, capacity=capacity)
 
     async def _transact(
-        self, requests: Iterable[Request], tries: int, deadline: float, transaction_id: str | None
+        self,
+        requests: Iterable[Request],
+        tries: int,
+        deadline: float,
+        transaction_id: str | None,
+        capacity: CapacityMeter | None,
     ) -> list[Item | None]:
         self._core.check_open()
         members: dict[str, Any] = {"requests": _entries(requests), "commit": True}
@@ -448,7 +477,7 @@ class BaseTransactionCalls:
         transaction_id, gave_way = transaction_id or self._core.world.new_id(), False
         while True:
             try:
-                return _answers(await _call(self._core, transaction_id, "begin", members, _list))
+                return _answers(await _call(self._core, transaction_id, "begin", members, _list, capacity))
             except TransactionContended as error:
                 # An abandoned earlier try may have been carried out, or may yet be. Only the same id prevents
                 # a second effect.

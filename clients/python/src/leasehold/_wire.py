@@ -118,22 +118,15 @@ class CapacityResponse(TypedDict):
     capacity: int
 
 
-class CommitRequest(TypedDict):
+class ConsumedCapacity(TypedDict):
     """
-    The transaction to commit, and what the caller knows about it.
-    """
-
-    expectedItems: NotRequired[int | None]
-    expectedWrites: NotRequired[int | None]
-    transactionId: str
-
-
-class EndRequest(TypedDict):
-    """
-    The transaction to end.
+    The capacity units of one table and its indexes, in the sense of DynamoDB, for all requests that the service made
+    until it answered. DynamoDB tells nothing about requests that it refuses.
     """
 
-    transactionId: str
+    readCapacityUnits: float
+    tableName: str
+    writeCapacityUnits: float
 
 
 class EnqueueResponse(TypedDict):
@@ -270,6 +263,9 @@ class ReleaseResponse(TypedDict):
 
     outcome: ReleaseOutcome
     wanted: NotRequired[bool]
+
+
+ReturnConsumedCapacity: TypeAlias = Literal['NONE', 'TOTAL']
 
 
 ReturnOnFailure: TypeAlias = Literal['NONE', 'ALL_OLD']
@@ -480,11 +476,32 @@ class AcquireResponse(TypedDict):
     sortKey: NotRequired[str | None]
 
 
+class CommitRequest(TypedDict):
+    """
+    The transaction to commit, and what the caller knows about it.
+    """
+
+    expectedItems: NotRequired[int | None]
+    expectedWrites: NotRequired[int | None]
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
+    transactionId: str
+
+
+class EndRequest(TypedDict):
+    """
+    The transaction to end.
+    """
+
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
+    transactionId: str
+
+
 class EndResponse(TypedDict):
     """
     The transaction is rolled back.
     """
 
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     state: TransactionState
     transactionId: str
 
@@ -651,6 +668,7 @@ class AddRequest(TypedDict):
 
     callId: NotRequired[str | None]
     requests: NotRequired[list[Entry]]
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
     transactionId: str
 
 
@@ -660,6 +678,7 @@ class AddResponse(TypedDict):
     """
 
     answers: list[Answer]
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     transactionId: str
 
 
@@ -698,6 +717,7 @@ class BeginRequest(TypedDict):
     commit: NotRequired[bool | None]
     requests: NotRequired[list[Entry] | None]
     retryOf: NotRequired[str | None]
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
     transactionId: NotRequired[str | None]
 
 
@@ -707,6 +727,7 @@ class BeginResponse(TypedDict):
     """
 
     answers: NotRequired[list[Answer] | None]
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     state: TransactionState
     transactionId: str
 
@@ -716,6 +737,7 @@ class CommitResponse(TypedDict):
     The transaction is committed.
     """
 
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     overwritten: NotRequired[list[ItemName]]
     state: TransactionState
     transactionId: str
@@ -812,6 +834,7 @@ class GetItemsRequest(TypedDict):
     key: NotRequired[Item | None]
     projectionExpression: NotRequired[str | None]
     requests: NotRequired[list[ItemRequest] | None]
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
     tableName: NotRequired[str | None]
 
 
@@ -821,6 +844,7 @@ class GetItemsResponse(TypedDict):
     """
 
     answers: NotRequired[list[Answer] | None]
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     item: NotRequired[Item | None]
 
 
@@ -864,6 +888,7 @@ class ListItemsRequest(TypedDict):
     keyConditionExpression: NotRequired[str | None]
     limit: NotRequired[int | None]
     projectionExpression: NotRequired[str | None]
+    returnConsumedCapacity: NotRequired[ReturnConsumedCapacity | None]
     scanIndexForward: NotRequired[bool | None]
     tableName: str
 
@@ -873,6 +898,7 @@ class ListItemsResponse(TypedDict):
     One page of items.
     """
 
+    consumedCapacity: NotRequired[list[ConsumedCapacity] | None]
     items: list[Item]
     lastEvaluatedKey: NotRequired[Item | None]
 

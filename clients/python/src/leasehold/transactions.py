@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from ._capacity import CapacityMeter, ConsumedCapacity
 from ._client import explicit_options
 from ._runtime import run
 from ._transactions import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 __all__ = [
+    "CapacityMeter",
+    "ConsumedCapacity",
     "Isolation",
     "Participant",
     "Request",
@@ -131,7 +134,9 @@ class Transaction(BaseTransaction):
 class TransactionCalls(BaseTransactionCalls):
     """The calls of a client for transactions and their items."""
 
-    def transaction(self, *, keep_alive: float | None = KEEP_ALIVE) -> Transaction:
+    def transaction(
+        self, *, keep_alive: float | None = KEEP_ALIVE, capacity: CapacityMeter | None = None
+    ) -> Transaction:
         """`with client.transaction() as tx:` opens a transaction, commits it at the end of the block, and
         rolls it back if an exception leaves it.
 
@@ -141,9 +146,9 @@ class TransactionCalls(BaseTransactionCalls):
         `keep_alive`: idle seconds, above 0, after which the client sends a keep-alive; `None`: never. The default is a
         third of the service's default limit. Another transaction that needs an item waits for one second of
         silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
-        other one wait.
+        other one wait. `capacity` adds up what the calls consume.
         """
-        return self._new(Transaction, keep_alive)
+        return self._new(Transaction, keep_alive, capacity)
 
     def run_transaction(
         self,
@@ -152,6 +157,7 @@ class TransactionCalls(BaseTransactionCalls):
         tries: int = TRIES,
         deadline: float = DEADLINE,
         keep_alive: float | None = KEEP_ALIVE,
+        capacity: CapacityMeter | None = None,
     ) -> T:
         """Calls `body` in a transaction, commits it, and returns what `body` returned.
 
@@ -164,7 +170,7 @@ class TransactionCalls(BaseTransactionCalls):
         """
         attempts = Tries(self._core, tries, deadline)
         while True:
-            transaction = attempts.begun(self.transaction(keep_alive=keep_alive))
+            transaction = attempts.begun(self.transaction(keep_alive=keep_alive, capacity=capacity))
             try:
                 with transaction as tx:
                     return body(tx)
@@ -179,6 +185,7 @@ class TransactionCalls(BaseTransactionCalls):
         tries: int = TRIES,
         deadline: float = DEADLINE,
         transaction_id: str | None = None,
+        capacity: CapacityMeter | None = None,
     ) -> list[Item | None]:
         """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
         items, in the order of the requests. Retries after conflicts with other transactions.
@@ -189,18 +196,18 @@ class TransactionCalls(BaseTransactionCalls):
         Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
         out, but the answer, with the items of the writes, was lost.
         """
-        return run(self._transact(requests, tries, deadline, transaction_id))
+        return run(self._transact(requests, tries, deadline, transaction_id, capacity))
 
-    def begin_transaction(self) -> Transaction:
+    def begin_transaction(self, *, capacity: CapacityMeter | None = None) -> Transaction:
         """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it
         alive."""
-        transaction = self._new(Transaction)
+        transaction = self._new(Transaction, capacity=capacity)
         run(transaction._open())
         return transaction
 
-    def resume_transaction(self, transaction_id: str) -> Transaction:
+    def resume_transaction(self, transaction_id: str, *, capacity: CapacityMeter | None = None) -> Transaction:
         """Returns a transaction that another process opened. Sends nothing."""
-        return Transaction(self._core, transaction_id, begun=True)
+        return Transaction(self._core, transaction_id, begun=True, capacity=capacity)
 
     def transaction_status(self, transaction_id: str) -> TransactionStatus:
         """Reads the state of a transaction, also long after its end. Raises `TransactionNotFound`."""

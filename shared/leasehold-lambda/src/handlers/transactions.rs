@@ -83,7 +83,7 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.table_name).await?;
     let protected = config.lock_table_name.into_iter().collect();
-    let transactions = Transactions::new(client, config.table_name, config.policy, Clock::system(), protected);
+    let transactions = Transactions::new(&client, config.table_name, config.policy, Clock::system(), protected);
     Ok((TransactionService::new(transactions), metrics))
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from .._capacity import CapacityMeter, ConsumedCapacity
 from .._client import explicit_options
 from .._transactions import (
     DEADLINE,
@@ -124,7 +125,9 @@ class Transaction(BaseTransaction):
 class TransactionCalls(BaseTransactionCalls):
     """The calls of a client for transactions and their items."""
 
-    def transaction(self, *, keep_alive: float | None = KEEP_ALIVE) -> Transaction:
+    def transaction(
+        self, *, keep_alive: float | None = KEEP_ALIVE, capacity: CapacityMeter | None = None
+    ) -> Transaction:
         """`async with client.transaction() as tx:` opens a transaction, commits it at the end of the block,
         and rolls it back if an exception leaves it, or a cancellation.
 
@@ -134,9 +137,9 @@ class TransactionCalls(BaseTransactionCalls):
         `keep_alive`: idle seconds, above 0, after which the client sends a keep-alive; `None`: never. The default is a
         third of the service's default limit. Another transaction that needs an item waits for one second of
         silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
-        other one wait.
+        other one wait. `capacity` adds up what the calls consume.
         """
-        return self._new(Transaction, keep_alive)
+        return self._new(Transaction, keep_alive, capacity)
 
     async def run_transaction(
         self,
@@ -145,6 +148,7 @@ class TransactionCalls(BaseTransactionCalls):
         tries: int = TRIES,
         deadline: float = DEADLINE,
         keep_alive: float | None = KEEP_ALIVE,
+        capacity: CapacityMeter | None = None,
     ) -> T:
         """Awaits `body` in a transaction, commits it, and returns what `body` returned.
 
@@ -157,7 +161,7 @@ class TransactionCalls(BaseTransactionCalls):
         """
         attempts = Tries(self._core, tries, deadline)
         while True:
-            transaction = attempts.begun(self.transaction(keep_alive=keep_alive))
+            transaction = attempts.begun(self.transaction(keep_alive=keep_alive, capacity=capacity))
             try:
                 async with transaction as tx:
                     return await body(tx)
@@ -172,6 +176,7 @@ class TransactionCalls(BaseTransactionCalls):
         tries: int = TRIES,
         deadline: float = DEADLINE,
         transaction_id: str | None = None,
+        capacity: CapacityMeter | None = None,
     ) -> list[Item | None]:
         """Carries out all requests in one call, at most 1000, together or not at all. Returns the requested
         items, in the order of the requests. Retries after conflicts with other transactions. After a
@@ -183,18 +188,18 @@ class TransactionCalls(BaseTransactionCalls):
         Raises the errors of `Transaction.add`. `TransactionCommitted` means that the requests were carried
         out, but the answer, with the items of the writes, was lost.
         """
-        return await self._transact(requests, tries, deadline, transaction_id)
+        return await self._transact(requests, tries, deadline, transaction_id, capacity)
 
-    async def begin_transaction(self) -> Transaction:
+    async def begin_transaction(self, *, capacity: CapacityMeter | None = None) -> Transaction:
         """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it
         alive."""
-        transaction = self._new(Transaction)
+        transaction = self._new(Transaction, capacity=capacity)
         await transaction._open()
         return transaction
 
-    def resume_transaction(self, transaction_id: str) -> Transaction:
+    def resume_transaction(self, transaction_id: str, *, capacity: CapacityMeter | None = None) -> Transaction:
         """Returns a transaction that another process opened. Sends nothing."""
-        return Transaction(self._core, transaction_id, begun=True)
+        return Transaction(self._core, transaction_id, begun=True, capacity=capacity)
 
     async def transaction_status(self, transaction_id: str) -> TransactionStatus:
         """Reads the state of a transaction, also long after its end. Raises `TransactionNotFound`."""

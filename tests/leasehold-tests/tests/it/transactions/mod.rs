@@ -4,6 +4,7 @@ mod answers;
 mod calls;
 mod contention;
 mod counts;
+mod expressions;
 mod guards;
 mod history;
 mod indexes;

@@ -2,7 +2,8 @@
 
 use futures_util::TryStreamExt;
 use leasehold_client::transactions::{
-    Entry, Isolation, Item, ItemRequest, ListItemsRequest, Request, TransactionState, from_item, to_item,
+    CapacityMeter, Entry, Isolation, Item, ItemRequest, ListItemsRequest, Request, TransactionOptions,
+    TransactionState, from_item, to_item,
 };
 use leasehold_client::wire::transactions::ListTransactionsRequest;
 use leasehold_client::{Client, Error, ErrorKind};
@@ -178,4 +179,38 @@ async fn entries_of_dynamodb_are_taken_as_they_are() {
     assert_eq!(client.transact(Vec::<Entry>::new()).await.map_err(|error| error.kind().clone()).err(), {
         Some(ErrorKind::InvalidRequest { field: Some("requests".into()) })
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn meter_adds_up_the_capacity_of_all_calls() {
+    let (_bank, _, client) = bank(&[("a", 100)]).await;
+    let written = |meter: &CapacityMeter| {
+        meter.consumed().iter().map(|table| table.write_capacity_units).sum::<f64>().to_string()
+    };
+    let update = || Request::update(ACCOUNTS, key("a"), "ADD balance :one").values(json!({":one": 1}));
+    let meter = CapacityMeter::default();
+    client.transact_with(&TransactionOptions::new().capacity(&meter), [update()]).await.expect("done");
+    // 2N+2 units for N items in one call.
+    assert_eq!(written(&meter), "4");
+    assert!(client.transact_with(&TransactionOptions::new().capacity(&meter).tries(1), [refused()]).await.is_err());
+    assert_eq!(written(&meter), "4", "a refused call tells nothing");
+
+    let meter = CapacityMeter::default();
+    let options = TransactionOptions::new().capacity(&meter);
+    client.transaction_with(&options, async |tx| tx.one(update()).await).await.expect("done");
+    // 3N+7 units for N items in begin, add and commit.
+    assert_eq!(written(&meter), "10");
+
+    let tx = client.begin_transaction().await.expect("begun").counted_by(&meter);
+    assert_eq!(written(&meter), "10", "nobody counted the begin");
+    tx.one(update()).await.expect("added");
+    let added = written(&meter);
+    assert_ne!(added, "10");
+    tx.rollback().await.expect("rolled back");
+    assert_ne!(written(&meter), added);
+}
+
+/// A request whose condition fails.
+fn refused() -> Request {
+    Request::delete(ACCOUNTS, key("a")).when("attribute_not_exists(id)")
 }
