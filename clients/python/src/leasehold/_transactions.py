@@ -455,9 +455,7 @@ class BaseTransactionCalls:
 
     _core: Core
 
-    def _new(
-        self, transaction: type[X], keep_alive: float | None = None, capacity: CapacityMeter | None = None
-    ) -> X:
+    def _new(self, transaction: type[X], keep_alive: float | None = None, capacity: CapacityMeter | None = None) -> X:
         self._core.check_open()
         if keep_alive is not None and not keep_alive > 0:
             raise InvalidRequest(f"must be above zero, not {keep_alive}", "keep_alive")

@@ -135,7 +135,7 @@ impl Bench {
         let protected = vec![self.schema.table_name.clone()];
         let policy = transactions::Policy { idle_ms: 0, retention_ms: 0, ..transactions::Policy::default() };
         let client = self.client_of(caller);
-        TransactionService::new(Transactions::new(client, TRANSACTIONS, policy, Clock::system(), protected))
+        TransactionService::new(Transactions::new(&client, TRANSACTIONS, policy, Clock::system(), protected))
     }
 
     /// Serves each operation by a service of its own, as the functions do.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
-from .._capacity import CapacityMeter, ConsumedCapacity
+from .._capacity import CapacityMeter
 from .._client import explicit_options
 from .._transactions import (
     DEADLINE,

@@ -355,7 +355,7 @@ async fn projections_are_those_of_dynamodb(bank: &Bank, differences: &mut Differ
         let get = || TransactionRequest { names: names.clone(), ..request(action.clone()) };
 
         let one_call = bank.transactions.run(None, None, vec![get()]).await;
-        differences.see(told(one_call, |(_, answers)| first(answers)), &plain, &format!("{projection}"));
+        differences.see(told(one_call, |(_, answers)| first(answers)), &plain, projection);
 
         let open = begin(&bank.transactions).await;
         let added = bank.transactions.add(&open, vec![get()], None).await;

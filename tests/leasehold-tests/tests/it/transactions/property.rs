@@ -159,7 +159,7 @@ impl Observed {
         let clock = Clock::from_fn(move || {
             4_102_444_800_000 + u64::try_from(start.elapsed().as_millis()).expect("tests do not run that long")
         });
-        let transactions = Transactions::new(client, TRANSACTIONS, Policy::default(), clock, Vec::new());
+        let transactions = Transactions::new(&client, TRANSACTIONS, Policy::default(), clock, Vec::new());
         Self { transactions, id: TransactionId::fresh(), seam }
     }
 
