@@ -1,5 +1,5 @@
-//! Conditions and projections as in the SDK: the same expression, sent to DynamoDB by itself and inside transactions, has
-//! the same result.
+//! Conditions and projections as in the SDK: the same expression, sent to DynamoDB by itself and inside transactions,
+//! has the same result.
 
 use std::collections::HashMap;
 
