@@ -186,6 +186,19 @@ def test_body_is_run_again_only_after_a_certain_rollback(bank: Bank, unreliable:
     assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
 
 
+def test_repeat_by_hand_is_the_call_that_was_contended(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
+    """A part of a call that waited in vain may have been carried out."""
+    moe = bank.open(100)
+    faults: list[Fault] = [DropAnswer(), CONTENDED]
+    proxy.fault = lambda request: faults.pop(0) if request.action == "add" and faults else None
+    with unreliable.begin_transaction() as tx:
+        with pytest.raises(TransactionContended):
+            add(tx, moe, 1)
+        add(tx, moe, 1)
+        tx.commit()
+    assert bank.balance(moe) == 101
+
+
 @pytest.mark.parametrize(("trouble", "expected"), [(DropAnswer(), ("committed", 70)), (Refuse(), ("rolled-back", 100))])
 def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     bank: Bank,
@@ -351,13 +364,24 @@ def test_one_call_does_it_where_all_is_known(bank: Bank, unreliable: Client, pro
     assert len(set(ids)) == 5, "one id for each transaction, and for its repeats"
 
 
-def test_call_under_a_business_key_is_carried_out_once(bank: Bank, make_client: MakeClient) -> None:
+@pytest.mark.parametrize("first_try", ["none", "rolled-back", "ended early"])
+def test_call_under_a_business_key_is_carried_out_once(bank: Bank, make_client: MakeClient, first_try: str) -> None:
+    """Two processes make the call. Where its first try was rolled back, both come to the same next one."""
     moe = bank.open(100)
     transaction_id = derive_transaction_id(uuid.uuid4(), "order 4711")
-    members = {"UpdateExpression": "ADD balance :one", "ExpressionAttributeValues": {":one": 1}}
-    for _ in range(2):
+    update = {"UpdateExpression": "ADD balance :one", "ConditionExpression": "attribute_not_exists(closed)"}
+    update = {"TableName": TABLE, "Key": key(moe), **update, "ExpressionAttributeValues": {":one": 1}}
+    if first_try == "rolled-back":
         client = make_client(bank.url)
-        client.transact([{"Update": {"TableName": TABLE, "Key": key(moe), **members}}], transaction_id=transaction_id)
+        client.transact([{"Put": {"TableName": TABLE, "Item": {**key(moe), "balance": 100, "closed": True}}}])
+        with pytest.raises(ConditionFailed):
+            client.transact([{"Update": update}], transaction_id=transaction_id)
+        client.transact([{"Put": {"TableName": TABLE, "Item": {**key(moe), "balance": 100}}}])
+    elif first_try == "ended early":
+        with pytest.raises(TransactionNotFound):
+            make_client(bank.url).resume_transaction(transaction_id).rollback()
+    for _ in range(2):
+        make_client(bank.url).transact([{"Update": update}], transaction_id=transaction_id)
     assert bank.balance(moe) == 101
 
 

@@ -201,6 +201,20 @@ describe("body in a transaction", { concurrency: 4 }, () => {
     assert.deepEqual([await balance(moe), await balance(larry)], [40, 60]);
   });
 
+  // A part of a call that waited in vain may have been carried out.
+  test("repeat by hand is the call that was contended", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const moe = await open(100);
+    const faults: Fault[] = ["lose answer", contended];
+    proxy.fault = ({ call }) => (call.endsWith("add") ? (faults.shift() ?? "pass") : "pass");
+    await using tx = await client.beginTransaction();
+    await assert.rejects(add(tx, moe, 1), TransactionContendedError);
+    await add(tx, moe, 1);
+    await tx.commit();
+    assert.equal(await balance(moe), 101);
+  });
+
   test("whose commit nobody answers is unknown, and can be looked up", { timeout: 60_000 }, async () => {
     for (const [fault, state, left] of [
       ["lose answer", "committed", 70],
@@ -437,18 +451,35 @@ describe("by hand", { concurrency: 4 }, () => {
     assert.equal(await balance(moe), 70);
   });
 
-  test("call under a business key is carried out once", async () => {
-    const moe = await open(100);
-    const id = await deriveTransactionId(randomUUID(), "order 4711");
-    for (let process = 0; process < 2; process++) {
-      const client = service.client();
-      const expression = { UpdateExpression: "ADD balance :one", ExpressionAttributeValues: { ":one": 1 } };
-      const update = { Update: { TableName: TABLE, Key: { id: moe }, ...expression } };
-      await client.transact([update], { transactionId: id });
-      await client.close();
-    }
-    assert.equal(await balance(moe), 101);
-  });
+  // Two processes make the call. Where its first try was rolled back, both come to the same next one.
+  for (const first of ["no", "a rolled-back", "an early-ended"] as const) {
+    test(`business key acts once after ${first} first try`, async () => {
+      const moe = await open(100);
+      const id = await deriveTransactionId(randomUUID(), "order 4711");
+      await using client = service.client();
+      const update = {
+        Update: {
+          TableName: TABLE,
+          Key: { id: moe },
+          UpdateExpression: "ADD balance :one",
+          ConditionExpression: "attribute_not_exists(closed)",
+          ExpressionAttributeValues: { ":one": 1 },
+        },
+      };
+      if (first === "a rolled-back") {
+        await client.transact([{ Put: { TableName: TABLE, Item: { id: moe, balance: 100, closed: true } } }]);
+        await assert.rejects(client.transact([update], { transactionId: id }), ConditionFailedError);
+        await client.transact([{ Put: { TableName: TABLE, Item: { id: moe, balance: 100 } } }]);
+      } else if (first === "an early-ended") {
+        await assert.rejects(client.resumeTransaction(id).rollback(), TransactionNotFoundError);
+      }
+      for (let process = 0; process < 2; process++) {
+        await using repeating = service.client();
+        await repeating.transact([update], { transactionId: id });
+      }
+      assert.equal(await balance(moe), 101);
+    });
+  }
 
   test("derived id is that of the RFC", async () => {
     const dns = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";

@@ -130,12 +130,14 @@ pub(crate) enum StepResult {
 }
 
 impl Transactions {
-    /// Loads an open transaction.
-    pub(crate) async fn open(&self, id: &PublicId) -> Result<Transaction, Error> {
+    /// Loads an open transaction. One that was ended before it was begun is rolled back for a call that begins it, and
+    /// does not exist for all others.
+    pub(crate) async fn open(&self, id: &PublicId, is_begin: bool) -> Result<Transaction, Error> {
         let transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
         match transaction.record.state {
             State::Pending => Ok(transaction),
             State::Committed => Err(Error::Committed),
+            State::RolledBack if transaction.record.is_tombstone && !is_begin => Err(Error::NotFound),
             State::RolledBack => Err(rolled_back(&transaction.record)),
         }
     }
@@ -171,8 +173,5 @@ impl Transactions {
 
 /// The error for callers that come after a rollback.
 pub(crate) fn rolled_back(record: &Record) -> Error {
-    if record.is_tombstone {
-        return Error::NotFound;
-    }
     Error::RolledBack { reason: record.reason.clone().unwrap_or_else(|| "it was asked for.".to_owned()) }
 }

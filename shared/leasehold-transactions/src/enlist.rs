@@ -42,13 +42,14 @@ impl Transactions {
     ) -> Result<Transaction, Error> {
         let digest = new.as_ref().and_then(|record| record.digest.clone());
         let mut known = new.map(Transaction::new);
-        let mut is_new = known.is_some();
+        let is_begin = known.is_some();
+        let mut is_new = is_begin;
         loop {
             let mut transaction = if let Some(transaction) = known.take() {
                 transaction
             } else {
                 is_new = false;
-                let transaction = self.open(id).await?;
+                let transaction = self.open(id, is_begin).await?;
                 refuse_other(&transaction.record, digest.as_deref())?;
                 transaction
             };

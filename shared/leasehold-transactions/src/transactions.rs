@@ -43,7 +43,8 @@ impl Transactions {
     /// names the attempt that this one replaces: a retry is as old as that attempt, and the older of two goes first.
     ///
     /// # Errors
-    /// `Committed` and `RolledBack` for an id that was used before; for any call: `Throttled`, `Unavailable`.
+    /// `Committed` and `RolledBack` for an id that was used before, `NotFound` where its record was removed meanwhile;
+    /// for any call: `Throttled`, `Unavailable`.
     pub async fn begin(
         &self,
         id: Option<TransactionId>,
@@ -52,11 +53,7 @@ impl Transactions {
         let id = id.unwrap_or_else(TransactionId::fresh);
         let record = self.aged_record(id.public(), retry_of).await?;
         if !self.put_new(&record, None).await? {
-            self.open(&record.id).await.map_err(|error| match error {
-                // Another call ended it before it was begun.
-                Error::NotFound => Error::RolledBack { reason: "it was ended before it was begun.".to_owned() },
-                error => error,
-            })?;
+            self.open(&record.id, true).await?;
         }
         Ok(id)
     }
@@ -169,7 +166,7 @@ impl Transactions {
             let write = write.when("#state = :pending").name("#state", "state");
             self.tables.write(write.number(":now", self.clock.now_ms()).text(":pending", State::Pending.as_str()))
         });
-        if touched.await? { Ok(()) } else { self.open(id).await.map(drop) }
+        if touched.await? { Ok(()) } else { self.open(id, false).await.map(drop) }
     }
 
     /// Makes all changes of a transaction visible to everyone. May be repeated.
@@ -322,7 +319,7 @@ impl Transactions {
             }
             // Another coordinator rolled the transaction back and freed the item, or the read saw a part of the lock's
             // write.
-            self.open(&record.id).await?;
+            self.open(&record.id, false).await?;
             pause(look).await;
         }
         let detail = "An item that the transaction has locked was changed by another writer.";
@@ -333,7 +330,7 @@ impl Transactions {
         if let Some(before) = self.tables.image(&record.id, row).await? {
             return Ok(before);
         }
-        self.open(&record.id).await?;
+        self.open(&record.id, false).await?;
         Err(Error::corrupt(format!("An image of the transaction {} is missing.", record.id)))
     }
 }

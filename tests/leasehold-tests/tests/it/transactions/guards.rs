@@ -428,6 +428,33 @@ async fn late_note_of_applied_puts_is_void() {
     bank.assert_clean().await;
 }
 
+/// The caller learns that its try has ended, not that there is none.
+#[tokio::test(start_paused = true)]
+async fn begin_after_its_rollback_is_rolled_back() {
+    let bank = Bank::new().await;
+    bank.open("a", 1).await;
+    let ended = async || {
+        let id = TransactionId::fresh();
+        let refused = bank.transactions.rollback(&id).await;
+        assert!(matches!(refused, Err(Error::NotFound)), "{refused:?}");
+        Some(id)
+    };
+    let many = || vec![add("a", 1), add("b", 1)];
+    let answers = [
+        bank.transactions.begin(ended().await, None).await.err(),
+        bank.transactions.begin_with(ended().await, None, many()).await.err(),
+        bank.transactions.run(ended().await, None, vec![add("a", 1)]).await.err(),
+        bank.transactions.run(ended().await, None, many()).await.err(),
+        bank.transactions.run(ended().await, None, vec![get("a")]).await.err(),
+        bank.transactions.run(ended().await, None, vec![get("a"), add("b", 1)]).await.err(),
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Some(Error::RolledBack { .. })), "{answer:?}");
+    }
+    assert_eq!((bank.balance("a").await, bank.balance("b").await), (Some(1), None));
+    bank.assert_clean().await;
+}
+
 /// Clause 5: the nonce of the end.
 #[tokio::test(start_paused = true)]
 async fn late_end_of_an_earlier_life_keeps_no_lock() {
