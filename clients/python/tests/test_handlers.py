@@ -265,6 +265,20 @@ def test_wait_ends_with_the_holder(client: Client, make_client: MakeClient, key:
     assert handler({}, Context()) == "ran"
 
 
+def test_lease_is_cut_after_a_long_wait(client: Client, make_client: MakeClient, key: str) -> None:
+    """The lease was asked for before the wait, when more of the invocation remained."""
+    holder = make_client().try_acquire(key)
+    assert not isinstance(holder, Held)
+    threading.Timer(4.0, holder.release).start()
+
+    @locked(key=key, client=client, on_contention="wait", lease="1h", margin=0.5)
+    def handler(event: Any, context: Any) -> None:
+        # The lease of the wait's beginning, of 20.5 s, would be renewed after 5 s.
+        eventually(lambda: client.get(key).lease < 17.0, within=3.0)
+
+    handler({}, Context(20.0))
+
+
 def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeClient, proxy: Proxy, key: str) -> None:
     client = make_client(proxy.url)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -135,6 +136,26 @@ def test_second_event_waits_for_the_result(client: Client, make_client: MakeClie
         thread.join()
     assert results == ["once", "once"]
     assert client.get(key).last_occurrence == "0000000001"
+
+
+def test_result_whose_time_ended_during_the_wait_does_not_count(
+    client: Client, make_client: MakeClient, key: str
+) -> None:
+    ran: list[int] = []
+
+    def work(event: Any, context: Any) -> int:
+        ran.append(1)
+        if len(ran) == 1:
+            second.start()
+            time.sleep(0.5)
+        return len(ran)
+
+    waiting = idempotent(key=key, client=make_client(), on_contention="wait")(work)
+    results: list[int] = []
+    second = threading.Thread(target=lambda: results.append(waiting({}, Context())))
+    idempotent(key=key, client=client, completed_ttl=0.001)(work)({}, Context())
+    second.join()
+    assert results == [2]
 
 
 def test_result_counts_for_its_time(make_client: MakeClient, key: str) -> None:

@@ -369,8 +369,8 @@ def test_call_under_a_business_key_is_carried_out_once(bank: Bank, make_client: 
     """Two processes make the call. Where its first try was rolled back, both come to the same next one."""
     moe = bank.open(100)
     transaction_id = derive_transaction_id(uuid.uuid4(), "order 4711")
-    update = {"UpdateExpression": "ADD balance :one", "ConditionExpression": "attribute_not_exists(closed)"}
-    update = {"TableName": TABLE, "Key": key(moe), **update, "ExpressionAttributeValues": {":one": 1}}
+    update: dict[str, Any] = {"TableName": TABLE, "Key": key(moe), "UpdateExpression": "ADD balance :one"}
+    update |= {"ConditionExpression": "attribute_not_exists(closed)", "ExpressionAttributeValues": {":one": 1}}
     if first_try == "rolled-back":
         client = make_client(bank.url)
         client.transact([{"Put": {"TableName": TABLE, "Item": {**key(moe), "balance": 100, "closed": True}}}])

@@ -129,11 +129,10 @@ export function withLock<Event, Result, Context extends LambdaContext>(
   const { onContention = "raise", skipped } = options;
   if (!["skip", "raise", "wait"].includes(onContention))
     throw new InvalidRequestError(`There is no contention mode ${String(onContention)}.`, "onContention");
-  const lock = new Lock<Event, Context>(options);
+  const lock = new Lock<Event, Context>(options, onContention === "wait" ? needed : undefined);
   return async (event: Event, context) => {
     const deadline = lock.deadline(context);
-    const wait = onContention === "wait" ? deadline.left(needed) : undefined;
-    const result = await lock.ask(event, context, deadline, wait);
+    const result = await lock.ask(event, context, deadline);
     if (result.kind === "held" && onContention === "skip") return skipped;
     return under(result.granted(), deadline, context, (locked) => handler(event, locked));
   };
@@ -166,12 +165,11 @@ export function idempotent<Event, Result, Context extends LambdaContext>(
   const { completedTtl = "1h", payload = (event: Event): unknown => event, onContention = "raise" } = options;
   const needed = millisecondsOf(options.workNeeds ?? 0, "workNeeds");
   const counts = millisecondsOf(completedTtl, "completedTtl");
-  const lock = new Lock<Event, Context>(options);
+  const lock = new Lock<Event, Context>(options, onContention === "wait" ? needed : undefined);
   return async (event, context) => {
     const deadline = lock.deadline(context);
-    const wait = onContention === "wait" ? deadline.left(needed) : undefined;
     const seen = await hashOf(payload(event));
-    const begun = await begin((more) => lock.ask(event, context, deadline, wait, more), seen);
+    const begun = await begin((more) => lock.ask(event, context, deadline, more), seen);
     if (begun.kind === "known") {
       compare(begun.record, seen, lock.key(event, context));
       return begun.record.result as Result;
@@ -211,7 +209,11 @@ class Lock<Event, Context extends LambdaContext> {
   readonly #lease: number;
   readonly #margin: number;
 
-  constructor(options: InvocationLock<Event, Context>) {
+  /** `leaves`: what a wait leaves for the work. Without it, the lock is asked for once. */
+  constructor(
+    options: InvocationLock<Event, Context>,
+    private readonly leaves?: number,
+  ) {
     const { client, key, sortKey, lease = client.lease, margin = 1000 } = options;
     this.#options = options;
     this.key = keyReader(key);
@@ -224,21 +226,16 @@ class Lock<Event, Context extends LambdaContext> {
     return new Deadline(context, this.#margin);
   }
 
-  /** Asks once, or for as long as `wait` says. Reads the keys before that. */
-  async ask(
-    event: Event,
-    context: Context,
-    deadline: Deadline,
-    wait?: number,
-    more?: TryAcquireOptions,
-  ): Promise<Guard | Held> {
+  /** Asks once, or for as long as the work can wait. Reads the keys before that. */
+  async ask(event: Event, context: Context, deadline: Deadline, more?: TryAcquireOptions): Promise<Guard | Held> {
     const { client, ownerName, staleness } = this.#options;
     const key = this.key(event, context);
     const sortKey = this.#sortKey?.(event, context);
     // The lease shrinks towards the deadline, and the invocation's heartbeats keep pace with it.
     const lease = deadline.lease(this.#lease);
     const options = { sortKey, ownerName, staleness, lease, heartbeatInterval: false as const, ...more };
-    return wait === undefined ? client.tryAcquire(key, options) : client.acquire(key, { ...options, wait });
+    if (this.leaves === undefined) return client.tryAcquire(key, options);
+    return client.acquire(key, { ...options, wait: deadline.left(this.leaves) });
   }
 }
 

@@ -95,7 +95,9 @@ export class InvocationGuard {
       this.#tellGaveBack = reject;
     });
     this.#gaveBack.catch(() => undefined);
-    this.#beatLater();
+    // After a wait, the lease was asked for when more of the invocation remained.
+    if (deadline.cut(this.#lease) < this.#lease - PULSE_MS) void this.#beat();
+    else this.#beatLater();
     this.#pulseLater();
     this.#timers = [
       at(runtime, deadline.stops, () => {

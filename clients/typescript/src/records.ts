@@ -5,6 +5,7 @@
  * While an attempt is in progress, the record is a held lock.
  */
 import type { TryAcquireOptions } from "./acquire.js";
+import { hexOf } from "./derived.js";
 import { AlreadyDoneError, CorruptRecordError, InvalidRequestError, PayloadMismatchError } from "./errors.js";
 import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
@@ -44,7 +45,7 @@ export async function hashOf(payload: unknown): Promise<string> {
       : value,
   );
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text ?? "null"));
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hexOf(new Uint8Array(digest));
 }
 
 /** Reads the record of a lock. */

@@ -173,6 +173,25 @@ test("contention is answered as chosen", async () => {
   assert.equal(await withLock(async () => "ran", { key, client, onContention: "wait" })({}, contextOf()), "ran");
 });
 
+// The lease was asked for before the wait, when more of the invocation remained.
+test("lease is cut after a long wait", async () => {
+  const key = freshKey();
+  const holder = guardOf(await service.client().tryAcquire(key));
+  setTimeout(() => void holder.release(), 4000);
+  const handler = withLock(
+    async () => {
+      // The lease of the wait's beginning, of 20.5 s, would be renewed after 5 s.
+      const until = performance.now() + 3000;
+      while (((await client.get(key))?.leaseDurationMs ?? 0) >= 17_000) {
+        assert.ok(performance.now() < until, "not cut in time");
+        await sleep(20);
+      }
+    },
+    { key, client, onContention: "wait", lease: "1h", margin: 500 },
+  );
+  await handler({}, contextOf(20_000));
+});
+
 test("loss aborts the signal", async () => {
   const key = freshKey();
   const handler = withLock(

@@ -58,7 +58,11 @@ class Deadline:
         now = self.now()
         if now >= self.stops:
             raise InvalidRequest(f"the invocation ends in {self.at - now:.1f} s: no time for any work", "margin")
-        return min(asked, self.at + self.margin - now)
+        return self.cut(asked)
+
+    def cut(self, asked: float) -> float:
+        """The same, also at the end."""
+        return max(_SHORTEST_LEASE, min(asked, self.at + self.margin - self.now()))
 
 
 class InvocationGuard:
@@ -139,8 +143,7 @@ class InvocationGuard:
     def heartbeat(self) -> None:
         """Renews the lease now. Raises as `Guard.heartbeat`."""
         with self._sending:
-            lease = self._deadline.at + self._deadline.margin - self._deadline.now()
-            self._guard.heartbeat(lease=max(_SHORTEST_LEASE, min(self._lease, lease)))
+            self._guard.heartbeat(lease=self._deadline.cut(self._lease))
             with self._state:
                 self._suspended, self._pulse = False, self._deadline.now()
 
@@ -159,7 +162,9 @@ class InvocationGuard:
         self._guard.on_lost(lambda guard: self._tell(guard.lost or "expired"))
         now = self._deadline.now()
         self._runtime.schedule(self._tick, now + PULSE)
-        self._runtime.schedule(self._beat, now + self._pause())
+        # After a wait, the lease was asked for when more of the invocation remained.
+        is_cut = self._deadline.cut(self._lease) < self._lease - PULSE
+        self._runtime.schedule(self._beat, now if is_cut else now + self._pause())
         self._runtime.schedule(self._stop, self._deadline.stops)
         self._runtime.schedule(self._end, self._deadline.at - self._deadline.margin / 2)
 

@@ -73,8 +73,9 @@ class Attempt:
         return Leaving(record.text(), completed=self.occurrence)
 
 
-def begin(ask: Callable[..., Guard | Held], payload: str, now: float) -> Attempt | Held | Record:
-    """Begins an attempt by `ask`, unless there is a result that counts at `now`, in milliseconds since 1970."""
+def begin(ask: Callable[..., Guard | Held], payload: str, epoch_ms: Callable[[], float]) -> Attempt | Held | Record:
+    """Begins an attempt by `ask`, unless there is a result that counts now. `epoch_ms` is the wall clock, in
+    milliseconds since 1970."""
     number = 1
     while True:
         occurrence = f"{number:010}"
@@ -85,6 +86,6 @@ def begin(ask: Callable[..., Guard | Held], payload: str, now: float) -> Attempt
             if done.lock is None or done.lock.last_occurrence is None:
                 raise
             record = Record.of(done.lock)
-            if now < record.until:
+            if epoch_ms() < record.until:
                 return record
             number = int(done.lock.last_occurrence) + 1

@@ -76,10 +76,11 @@ def locked(
     Raises `LockHeld`; `LockLost` if the work came to its end but the lock was lost; `Unavailable`. An exception
     of the handler is raised unchanged.
     """
-    lock = _Lock(client, key, sort_key, lease, margin, owner_name, staleness)
     needed = seconds_of(work_needs, "work_needs")
     if on_contention not in ("skip", "raise", "wait", "sqs-retry"):
         raise InvalidRequest(f"must be 'skip', 'raise', 'wait' or 'sqs-retry', not {on_contention!r}", "on_contention")
+    leaves = needed if on_contention == "wait" else None
+    lock = _Lock(client, key, sort_key, lease, margin, owner_name, staleness, leaves)
 
     def decorate(handler: Handler) -> Callable[[Any, Any], Any]:
         body = _body_of(handler)
@@ -87,7 +88,7 @@ def locked(
         @functools.wraps(handler)
         def one(event: Any, context: Any) -> Any:
             deadline = lock.deadline(context)
-            result = lock.ask(event, context, deadline, deadline.left(needed) if on_contention == "wait" else None)
+            result = lock.ask(event, context, deadline)
             if isinstance(result, Held) and on_contention == "skip":
                 return skipped
             with kept(result.granted(), deadline, context) as guard:
@@ -124,11 +125,12 @@ def idempotent(
     `payload` returns the part of the event that must be the same each time (default: all of it). Raises
     `PayloadMismatch` for another one under the same key, and the errors of `locked`.
     """
-    lock = _Lock(client, key, sort_key, lease, margin, owner_name, "clock")
     needed = seconds_of(work_needs, "work_needs")
     counts = seconds_of(completed_ttl, "completed_ttl") * 1000
     if on_contention not in ("raise", "wait"):
         raise InvalidRequest(f"must be 'raise' or 'wait', not {on_contention!r}", "on_contention")
+    leaves = needed if on_contention == "wait" else None
+    lock = _Lock(client, key, sort_key, lease, margin, owner_name, "clock", leaves)
 
     def decorate(handler: Handler) -> Callable[[Any, Any], Any]:
         body = _body_of(handler)
@@ -136,10 +138,9 @@ def idempotent(
         @functools.wraps(handler)
         def once(event: Any, context: Any) -> Any:
             deadline = lock.deadline(context)
-            wait = deadline.left(needed) if on_contention == "wait" else None
             seen = hash_of(event if payload is None else payload(event))
             epoch_ms = client._core.world.epoch_ms
-            begun = begin(functools.partial(lock.ask, event, context, deadline, wait), seen, epoch_ms())
+            begun = begin(functools.partial(lock.ask, event, context, deadline), seen, epoch_ms)
             if isinstance(begun, Record):
                 begun.compare(seen, lock.key(event, context))
                 return begun.result
@@ -168,6 +169,7 @@ class _Lock:
         margin: Duration,
         owner_name: str | None,
         staleness: Literal["rvn", "clock"],
+        leaves: float | None,
     ) -> None:
         self._client = client
         self.key = key_reader(key)
@@ -176,19 +178,20 @@ class _Lock:
         self._margin = seconds_of(margin, "margin")
         self._owner_name = owner_name
         self._staleness = staleness
+        self._leaves = leaves  # what a wait leaves for the work; None: it asks once
 
     def deadline(self, context: Context) -> Deadline:
         return Deadline(self._client, context, self._margin)
 
-    def ask(self, event: Any, context: Any, deadline: Deadline, wait: float | None, **options: Any) -> Guard | Held:
-        """Asks once, or for as long as `wait` says. Reads the keys before that."""
+    def ask(self, event: Any, context: Any, deadline: Deadline, **options: Any) -> Guard | Held:
+        """Asks once, or for as long as the work can wait. Reads the keys before that."""
         key = self.key(event, context)
         options["sort_key"] = None if self._sort_key is None else self._sort_key(event, context)
         options |= {"owner_name": self._owner_name, "staleness": self._staleness, "manual_heartbeats": True}
         options["lease"] = deadline.lease(self._lease)
-        if wait is None:
+        if self._leaves is None:
             return self._client.try_acquire(key, **options)
-        return self._client.acquire(key, wait=wait, **options)
+        return self._client.acquire(key, wait=deadline.left(self._leaves), **options)
 
 
 Body: TypeAlias = Callable[[InvocationGuard, Any, Any], Any]
@@ -254,7 +257,7 @@ class _Batch:
         if deadline.left(self._needed) <= 0:
             return False
         try:
-            result = self._lock.ask(record, self._context, deadline, None)
+            result = self._lock.ask(record, self._context, deadline)
             if isinstance(result, Held):
                 self._hide(record, result.stale_in)
                 return False

@@ -65,7 +65,7 @@ class LeaseholdPersistenceLayer(BasePersistenceLayer):
                 self._prefix + key, lease=lease, staleness="clock", manual_heartbeats=True, **options
             )
 
-        begun = begin(ask, payload, self._client._core.world.epoch_ms())
+        begun = begin(ask, payload, self._client._core.world.epoch_ms)
         if isinstance(begun, Attempt):
             guard = InvocationGuard(begun.guard, deadline)
             guard.start()
