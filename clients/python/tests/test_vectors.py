@@ -268,6 +268,8 @@ class Scripted:
             case "superseded":
                 told = {"sequence": step.get("sequence", 7), "fencingToken": token}
                 return Answer(409, {}, {"type": "superseded", "status": 409, **told})
+            case "gateway-throttled":
+                return Answer(429, {}, {"message": "Too Many Requests"})
             case "unanswered":
                 raise Unavailable("no answer")
         raise AssertionError(step)

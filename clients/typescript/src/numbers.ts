@@ -1,5 +1,5 @@
 /** The numbers of the requests under one lease id (rule C10). */
-import { isUnanswered, SupersededError } from "./errors.js";
+import { isTransient, isUnanswered, SupersededError } from "./errors.js";
 import type { Runtime } from "./runtime.js";
 
 /** A request with its number. A repeat has the same number and the same id. */
@@ -10,6 +10,8 @@ export class Numbers<Body extends object> {
   #last: number;
   /** A request that may have been carried out. It is repeated before the next number is taken. */
   #open: { readonly body: Body; readonly numbered: Numbered<Body> } | undefined;
+  /** Whether a copy of the open request may have arrived, or may yet: a repeat that did not arrive says nothing of it. */
+  #mayArrive = false;
 
   constructor(
     private readonly runtime: Runtime,
@@ -44,12 +46,19 @@ export class Numbers<Body extends object> {
   async send<Answer>(request: Numbered<Body>, exchange: (request: Numbered<Body>) => Promise<Answer>): Promise<Answer> {
     try {
       const answer = await exchange(request);
-      this.#open = undefined;
+      this.#close();
       return answer;
     } catch (error) {
-      if (!isUnanswered(error)) this.#open = undefined;
+      this.#mayArrive ||= isUnanswered(error);
+      const tellsNothing = isUnanswered(error) || isTransient(error);
+      if (!(this.#mayArrive && tellsNothing)) this.#close();
       if (error instanceof SupersededError) this.#last = Math.max(this.#last, error.sequence);
       throw error;
     }
+  }
+
+  #close(): void {
+    this.#open = undefined;
+    this.#mayArrive = false;
   }
 }

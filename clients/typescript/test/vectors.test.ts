@@ -197,6 +197,7 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
         held: refused(423, "held", { lock }),
         lost: refused(409, "lost", { reason: "released" }),
         superseded: refused(409, "superseded", { sequence: step.sequence, fencingToken: 41 }),
+        "gateway-throttled": { status: 429, document: { message: "Too Many Requests" }, retryAfter: 0 },
         unanswered: "unanswered",
       };
       script.answers.push(answers[step.answer] ?? ok(grant));

@@ -42,11 +42,14 @@ pub(crate) struct Numbered<R> {
 pub(crate) struct Turns<R> {
     /// A request that may have been carried out. The client repeats it before it takes the next number.
     open: Option<Numbered<R>>,
+    /// Whether a copy of the open request may have arrived, or may yet: a repeat that did not arrive says nothing of
+    /// it.
+    may_arrive: bool,
 }
 
 impl<R> Default for Turns<R> {
     fn default() -> Self {
-        Self { open: None }
+        Self { open: None, may_arrive: false }
     }
 }
 
@@ -60,8 +63,10 @@ impl<R: Clone> Turns<R> {
 
     /// Records the end of the request. Only a request that may have been carried out stays open.
     pub(crate) fn ended<T>(&mut self, counter: &Counter, result: &Result<T, Error>) {
-        if !result.as_ref().is_err_and(Error::is_unanswered) {
-            self.open = None;
+        self.may_arrive |= result.as_ref().is_err_and(Error::is_unanswered);
+        let tells_nothing = result.as_ref().is_err_and(Error::is_retryable);
+        if !(self.may_arrive && tells_nothing) {
+            (self.open, self.may_arrive) = (None, false);
         }
         if let Err(ErrorKind::Superseded { sequence, .. }) = result.as_ref().map_err(Error::kind) {
             counter.raise(*sequence);

@@ -702,9 +702,8 @@ impl Queued {
 }
 
 /// Several callers under random failures: whoever asks while a waiter's ticket is in the queue takes no permits that
-/// the waiter needs, unless the waiter left them for five seconds, or the request came late, which is rare. The
-/// failures are shorter than a ticket's lease, so no waiter counts as dead. With an odd seed the callers are tasks of
-/// one client.
+/// the waiter needs, unless the waiter left them for five seconds. The failures are shorter than a ticket's lease, so
+/// no waiter counts as dead. With an odd seed the callers are tasks of one client.
 #[tokio::test(start_paused = true)]
 async fn late_callers_never_overtake_a_ticket() {
     const CAPACITY: u64 = 3;
@@ -782,15 +781,14 @@ async fn late_callers_never_overtake_a_ticket() {
         }
     }
     assert!(waits > 100, "too few waited: {waits}");
-    assert!(left * 10 < waits, "too many were passed: {left} of {waits}");
-    // The service takes a waiter's word for its turn, and the word of a late request is old.
-    assert!(overtaken <= 2, "too many were overtaken: {overtaken} of {waits}");
+    assert!(left * 6 < waits, "too many were passed: {left} of {waits}");
+    assert_eq!(overtaken, 0, "of {waits}");
 }
 
-/// The grant's answer is lost, its repeat is not sent, and the ticket is due for its refresh: the refresh is refused,
-/// since the permits are held. The waiter asks for them, and its lease has not run out.
+/// The grant's answer is lost, its repeat is not sent, and the ticket is due for its refresh. The waiter asks until it
+/// has an answer: a refresh under the next number would be refused, since the permits are held.
 #[tokio::test(start_paused = true)]
-async fn waiter_finds_a_grant_behind_its_refresh() {
+async fn waiter_repeats_its_ask_before_its_refresh() {
     let world = World::new().await;
     let other = granted(&world.client("other").semaphore("Pool", 1), 1).await;
     let (client, network) = caller(&world, "ann");
@@ -810,7 +808,7 @@ async fn waiter_finds_a_grant_behind_its_refresh() {
     other.release().await.expect("held");
     let guard = timeout(LEASE, waiting).await.expect("no loop").expect("no panic");
     let log = network.take_log();
-    assert_eq!(log.iter().filter(|path| *path == "/v1/semaphore/enqueue").count(), 2, "{log:?}");
+    assert_eq!(log.iter().filter(|path| *path == "/v1/semaphore/enqueue").count(), 1, "{log:?}");
     guard.release().await.expect("held");
 }
 

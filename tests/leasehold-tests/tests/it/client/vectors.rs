@@ -99,6 +99,7 @@ async fn follow(path: &str, request: &Value, step: &Value) -> Result<Response<Ve
             advance(ANSWER).await;
             carried_out()
         }
+        "gateway-throttled" => answer(429, &json!({ "message": "Too Many Requests" })),
         "unanswered" => return Err(TransportError::unanswered("the connection was reset")),
         "held" => {
             let lock = json!({
