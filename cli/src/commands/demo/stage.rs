@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use console::Style;
 use leasehold_client::Client;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -245,8 +246,12 @@ impl Host {
     }
 }
 
+/// Signals a process, which may have ended since it was listed.
 fn send(process: Pid, signal: Signal) -> Result<(), Failure> {
-    kill(process, signal).map_err(|error| Failure::failed(format!("cannot send {signal} to host-1: {error}")))
+    match kill(process, signal) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(error) => Err(Failure::failed(format!("cannot send {signal} to host-1: {error}"))),
+    }
 }
 
 impl Drop for Host {
