@@ -270,6 +270,12 @@ impl Error {
         self.too_late || matches!(self.kind, ErrorKind::Superseded { .. })
     }
 
+    /// Whether the request's lease id has a grant, which only another request for it returns. A ticket that was
+    /// superseded has no token.
+    pub(crate) fn tells_of_a_grant(&self) -> bool {
+        self.too_late || matches!(self.kind, ErrorKind::Superseded { fencing_token: Some(_), .. })
+    }
+
     /// Whether another try may succeed, with the same number or a higher one.
     pub(crate) fn is_worth_another_try(&self) -> bool {
         self.is_retryable() || self.is_about_its_number()

@@ -105,7 +105,9 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
                 trouble, not_before = error, error.retry_after
                 pause = backoff.pause(not_before)
             except Superseded as error:
-                trouble, pause, self._must_ask = error, backoff.pause(), True
+                trouble, pause = error, backoff.pause()
+                # A ticket has no token: a waiter that asks out of turn would overtake others.
+                self._must_ask = self._must_ask or error.fencing_token is not None
             except LockLost as error:
                 # This lease id has ended: its ticket was taken for dead, or an operator broke it.
                 trouble, pause = error, backoff.pause()

@@ -129,7 +129,7 @@ impl Semaphore {
                     budget.afford(&error, backoff.pause(&error)).ok_or(error)?
                 }
                 _ => {
-                    pursuit.may_be_granted |= error.is_about_its_number();
+                    pursuit.may_be_granted |= error.tells_of_a_grant();
                     match budget.retry(backoff.pause(&error), error, pursuit.held()) {
                         ControlFlow::Continue(pause) => pause,
                         ControlFlow::Break(end) => return end.map(Acquisition::Held),
