@@ -98,6 +98,10 @@ terraform:
 containers:
     scripts/sam-local.sh --no-build
 
+# Records the traces of the caller's machines, which the ports replay.
+traces:
+    cargo run --package leasehold-recorder
+
 # Explores the model of the lock protocol within its larger bounds.
 model:
     cargo run --release --package leasehold-model

@@ -40,7 +40,7 @@ serve "$leasehold"
 
 step 'a Rust worker on the packaged crates'
 mkdir -p worker/src
-for crate in leasehold-client leasehold-wire; do
+for crate in leasehold-client leasehold-client-core leasehold-wire; do
     tar --extract --gzip --file "$dist/$crate-$version.crate"
 done
 cp "$root/scripts/trials/worker.rs" worker/src/main.rs
@@ -57,6 +57,7 @@ tokio = { version = "1", features = ["macros", "rt-multi-thread", "time"] }
 # The registry has them after the release.
 [patch.crates-io]
 leasehold-client = { path = "../leasehold-client-$version" }
+leasehold-client-core = { path = "../leasehold-client-core-$version" }
 leasehold-wire = { path = "../leasehold-wire-$version" }
 TOML
 # The compiled dependencies are kept for the next trial.

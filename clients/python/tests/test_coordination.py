@@ -282,7 +282,7 @@ def test_completion_is_repeated_until_it_is_stored(
 def test_completion_that_failed_is_never_a_plain_release(
     proxy: Proxy, observed: Client, client: Client, key: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold._core.OPERATION_BOUND", 0.3)
+    monkeypatch.setattr("leasehold._core.OPERATION_BOUND_MS", 300)
     proxy.fault = only("release", Refuse())
     with pytest.raises(LeaseholdError):
         observed.once(key, "1", lambda guard: returning("left", kind))

@@ -172,7 +172,7 @@ def test_grant_that_arrives_after_its_lease_is_asked_for_again(
 ) -> None:
     proxy.fault = only("acquire", Delay(2.1), times=1)
     # A lease of two seconds would give its requests half a second.
-    monkeypatch.setattr("leasehold._timing._SHORTEST_TIMEOUT", 20.0)
+    monkeypatch.setattr("leasehold._timing._SHORTEST_TIMEOUT_MS", 20_000)
     guard = make_client(proxy.url).acquire(key, lease=2, wait=60, manual_heartbeats=True).granted()
     assert proxy.count("acquire") >= 2
     assert guard.outcome == "created", "as the late grant told"
@@ -361,7 +361,7 @@ def test_exception_of_a_block_survives_a_release_that_fails(
 def test_result_of_a_block_survives_an_undelivered_release(
     proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold._core.OPERATION_BOUND", 0.5)
+    monkeypatch.setattr("leasehold._core.OPERATION_BOUND_MS", 500)
     client = make_client(proxy.url)
     with client.lock(key) as guard:
         proxy.fault = only("release", Refuse())

@@ -518,7 +518,7 @@ def test_grant_that_arrives_after_its_lease_is_asked_for_again(
 ) -> None:
     proxy.fault = only("acquire", Delay(2.1), times=1)
     # A lease of two seconds would give its requests half a second.
-    monkeypatch.setattr("leasehold._timing._SHORTEST_TIMEOUT", 20.0)
+    monkeypatch.setattr("leasehold._timing._SHORTEST_TIMEOUT_MS", 20_000)
     guard = observed.semaphore(key, 2).acquire(lease=2, wait=60, manual_heartbeats=True).granted()
     assert guard.outcome == "created", "as the late grant told"
     assert proxy.count("acquire") >= 2

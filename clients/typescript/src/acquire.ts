@@ -4,7 +4,7 @@ import type { Context } from "./context.js";
 import type { LockHeldError } from "./errors.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type GuardOptions } from "./holding.js";
+import { checkGuardOptions, type GuardOptions, type ReleaseOutcome } from "./holding.js";
 import { type Lock, lockFromWire } from "./lock.js";
 import { type CallOptions, checkLease } from "./options.js";
 import { pollPause, requestTimeout, type Wait, type WaitBudget } from "./pacing.js";
@@ -84,7 +84,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     const { service, observations, ownerName } = this.context;
     const { key, options, leaseId, leaseDuration } = this;
     const { sortKey } = options;
-    const { request } = this.numbers.take({
+    const { request } = this.take({
       key,
       sortKey,
       ownerName: options.ownerName ?? ownerName,
@@ -175,9 +175,9 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     }
   }
 
-  protected giveBack(sendOptions: SendOptions): Promise<unknown> {
+  protected async giveBack(_key: number, sendOptions: SendOptions): Promise<ReleaseOutcome> {
     const request = { key: this.key, sortKey: this.options.sortKey, leaseId: this.leaseId };
-    return this.context.service.ask("release", request, sendOptions);
+    return (await this.context.service.ask("release", request, sendOptions)).outcome;
   }
 }
 

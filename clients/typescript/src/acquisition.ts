@@ -2,6 +2,7 @@
  * An acquisition: from its first request to its guard, or to its end without one (rules C1, C4, C5, C6 and
  * C10).
  */
+import { type Action, Call, type Event } from "./call.js";
 import { type Context, track } from "./context.js";
 import {
   isAboutItsNumber,
@@ -15,11 +16,21 @@ import {
   UnavailableError,
 } from "./errors.js";
 import { Held } from "./held.js";
+import type { ReleaseOutcome } from "./holding.js";
 import { Lease } from "./lease.js";
 import type { Lock } from "./lock.js";
-import { type Numbered, Numbers } from "./numbers.js";
-import { LAST_LOOK_MS, requestTimeout, retryPause, type Wait, WaitBudget } from "./pacing.js";
-import { retrying, type SendOptions } from "./service.js";
+import { type Numbered, type Numbers, numbered } from "./numbers.js";
+import {
+  LAST_LOOK_MS,
+  LONGEST_REQUEST_MS,
+  OPERATION_BOUND_MS,
+  requestTimeout,
+  retryPause,
+  type Wait,
+  WaitBudget,
+} from "./pacing.js";
+import { drawsOf } from "./runtime.js";
+import { endOf, type SendOptions } from "./service.js";
 import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
 
 /** The result of an acquisition. */
@@ -37,29 +48,39 @@ interface Attempt<Guard extends Granted, View extends Lock> {
   found(refusal: LockHeldError, budget: WaitBudget | undefined): View;
   /** Resolves when another request may succeed, or when the wait is over. */
   rest(refusal: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void>;
+  /** Records that the caller has its guard. */
+  taken(): void;
   /** Releases a grant that may have been missed, once the last request has ended. */
   abandon(): Promise<void>;
 }
 
-/** One lease id, from its first request to its guard, or to its end without one. */
+/** One lease id, from its first request to its guard, or to its end without one: a driver of {@link Call}. */
 export abstract class Acquisition<Guard extends Granted, View extends Lock, Body extends object>
   implements Attempt<Guard, View>
 {
   protected readonly leaseId: string;
-  protected readonly numbers: Numbers<Body>;
   protected readonly lease: Lease;
-  /** Whether the service may know the lease id. */
-  protected isKnown = false;
+  readonly #call: Call<Body>;
+  #actions: readonly Action<Body>[] = [];
+  #wasTooLate = false;
+  #hasLeft = false;
   #underWay: Promise<Guard | undefined> | undefined;
 
   protected constructor(
     protected readonly context: Context,
     readonly leaseDuration: number,
     lockDelay: number | undefined,
+    keys = 1,
   ) {
     this.lease = new Lease(lockDelay);
     this.leaseId = context.runtime.uuid();
-    this.numbers = new Numbers(context.runtime);
+    const terms = { lease: leaseDuration, delay: lockDelay, longest: LONGEST_REQUEST_MS, bound: OPERATION_BOUND_MS };
+    this.#call = new Call(terms, keys);
+  }
+
+  /** The numbers of the requests. */
+  protected get numbers(): Numbers<Body> {
+    return this.#call.numbers;
   }
 
   ask(): Promise<Guard> {
@@ -76,40 +97,102 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
 
   abstract rest(refusal: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void>;
 
+  taken(): void {
+    this.#step({ type: "taken" });
+  }
+
   async abandon(): Promise<void> {
-    const guard = await this.#underWay?.catch(() => undefined);
+    const { runtime } = this.context;
+    const guard = this.#call.state === "granted" ? await this.#underWay?.catch(() => undefined) : undefined;
     if (guard) {
+      this.taken();
       await guard.release();
-    } else if (this.isKnown || this.numbers.isOpen) {
-      await retrying(this.context.runtime, (sendOptions) => this.giveBack(sendOptions), {
-        lease: this.leaseDuration,
-        background: true,
-      });
+      return;
+    }
+    this.#hasLeft = true;
+    this.#step({ type: "cancel" });
+    // The request may be granted: its release comes after its end.
+    await this.#underWay?.catch(() => undefined);
+    while (!this.#call.hasEnded) {
+      const action = this.#actions.at(-1);
+      if (action?.type === "wake-at") {
+        await sleepUntil(runtime, action.time, undefined, true);
+        this.#step({ type: "tick" });
+      } else if (action?.type === "send" && action.what.type === "release") {
+        this.#step(await this.#released(action.send, action.what.key, action.timeout));
+      } else return;
     }
   }
 
   protected abstract send(): Promise<Guard>;
 
-  /** Releases the lease id. */
-  protected abstract giveBack(sendOptions: SendOptions): Promise<unknown>;
+  /** Releases the lease id on the key at this position. */
+  protected abstract giveBack(key: number, sendOptions: SendOptions): Promise<ReleaseOutcome>;
 
-  /** Sends a request for a grant. The lease counts from before its first sending. */
+  async #released(send: number, key: number, timeout: number): Promise<Event<Body>> {
+    try {
+      const found = (await this.giveBack(key, { timeout })) !== "absent";
+      return { type: "answer", send, reply: { type: "done", lease: undefined, found } };
+    } catch (error) {
+      return endOf(send, error);
+    }
+  }
+
+  /** Returns the request to send, and its body: the open one again, or this one. */
+  protected take(body: Body, lease = this.leaseDuration): { request: Numbered<Body>; body: Body } {
+    const [action] = this.#step({ type: "start", request: body, timeout: requestTimeout(lease) });
+    if (action?.type !== "send" || action.what.type !== "numbered") throw new UnavailableError("The caller has left.");
+    const { turn } = action.what;
+    return { request: numbered(turn), body: turn.body };
+  }
+
+  /** Sends the request that was taken. `leaseOf` returns the lease that its answer grants. */
+  protected async told<Answer>(
+    exchange: (options: SendOptions) => Promise<Answer>,
+    leaseOf: (answer: Answer) => number | undefined,
+  ): Promise<Answer> {
+    const action = this.#actions.at(-1);
+    if (action?.type !== "send") throw new UnavailableError("The caller has left.");
+    const { send, timeout } = action;
+    let answer: Answer;
+    try {
+      answer = await exchange({ timeout });
+    } catch (error) {
+      this.#step(endOf(send, error));
+      throw error;
+    }
+    const reply = { type: "done", lease: leaseOf(answer), found: true } as const;
+    const end = this.#step({ type: "answer", send, reply }).at(-1);
+    if (this.#hasLeft) throw new UnavailableError("The caller has left.");
+    this.#wasTooLate = end?.type === "finish" && end.outcome === "too-late";
+    return answer;
+  }
+
+  /** Sends the request for a grant that was taken. The lease counts from before its first sending. */
   protected async counted<Answer extends { leaseDurationMs: number }>(
     request: Numbered<Body>,
     exchange: (request: Numbered<Body>, options: SendOptions) => Promise<Answer>,
   ): Promise<Answer> {
-    const { runtime } = this.context;
-    this.lease.send(request.sequence, this.leaseDuration, runtime.now());
-    const timeout = requestTimeout(this.leaseDuration);
-    const answer = await this.numbers.send(request, (numbered) => exchange(numbered, { timeout }));
-    this.isKnown = true;
+    this.lease.send(request.sequence, this.leaseDuration, this.context.runtime.now());
+    const answer = await this.told(
+      (options) => exchange(request, options),
+      ({ leaseDurationMs }) => leaseDurationMs,
+    );
     this.lease.renewed(answer.leaseDurationMs);
     return answer;
   }
 
   /** Refuses a grant that arrived after its lease had run out. */
   protected throwIfTooLate(): void {
-    if (this.lease.validUntil <= this.context.runtime.now()) throw new TooLateError();
+    if (this.#wasTooLate) throw new TooLateError();
+  }
+
+  #step(event: Event<Body>): readonly Action<Body>[] {
+    const { runtime, service } = this.context;
+    const step = this.#call.step(service.memory, event, Math.floor(runtime.now()), drawsOf(runtime));
+    // A call of the driver's that comes at the wrong time changes nothing.
+    if (step.branch !== "stale") this.#actions = step.actions;
+    return step.actions;
   }
 }
 
@@ -171,6 +254,7 @@ async function attempts<Guard extends Granted, View extends Lock>(
         let refusal: LockHeldError;
         try {
           guard = await answerBy(context, attempt.ask(), cutAt, stop.signal);
+          attempt.taken();
           return guard;
         } catch (error) {
           if (!(error instanceof LockHeldError)) throw error;
@@ -195,7 +279,10 @@ async function attempts<Guard extends Granted, View extends Lock>(
           throw error;
         }
         // An operator broke the lock of a lost answer: the lease id has ended.
-        if (error instanceof LockLostError) attempt = begin();
+        if (error instanceof LockLostError) {
+          track(context, attempt.abandon());
+          attempt = begin();
+        }
         await sleepUntil(runtime, next, stop.signal);
       }
     }

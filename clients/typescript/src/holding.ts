@@ -10,7 +10,7 @@ import {
   TooLateError,
 } from "./errors.js";
 import type { Lease } from "./lease.js";
-import { type Numbered, Numbers } from "./numbers.js";
+import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
 import { checkLease } from "./options.js";
 import {
   heartbeatInterval as defaultInterval,
@@ -24,6 +24,7 @@ import type { Runtime } from "./runtime.js";
 import { retrying, type SendOptions, type Service } from "./service.js";
 import type { Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
+import { retryingTurns } from "./turns.js";
 import type { components } from "./wire.js";
 
 /** The origin of a grant. `resumed`: by `resume`; `granted`: together with other locks. */
@@ -194,7 +195,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#leaseId = grant.leaseId;
     this.#grantedAt = context.runtime.now();
     this.#lease = lease;
-    this.#numbers = new Numbers(context.runtime, grant.sequence);
+    this.#numbers = new Numbers(grant.sequence);
     this.#leaseDuration = grant.leaseDurationMs;
     this.#version = grant.version;
     context.guards.add(this);
@@ -403,7 +404,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     if (knownLoss) throw this.#lose(knownLoss);
     const until =
       this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
-    await retrying(
+    await retryingTurns(
       runtime,
       async (sendOptions) => {
         // An abandoned heartbeat may yet be carried out: it is repeated before the next number is taken.
@@ -421,15 +422,17 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   /** Sends one request: the open one again, or `wanted`. Returns the body that was sent. */
   async #send(wanted: HeartbeatBody & Change, sendOptions: SendOptions): Promise<HeartbeatBody & Change> {
     const { runtime } = this.#context;
-    const { request, body } = this.#numbers.take(wanted);
     const sentAt = runtime.now();
+    const turn = this.#numbers.next(wanted, sentAt, () => runtime.uuid());
+    const { body } = turn;
+    const request = numbered(turn);
     this.#lease.send(request.sequence, request.leaseDurationMs, sentAt);
     this.#watch();
     const measured = (result: string): void => {
       this.#context.telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
     };
     try {
-      const answer = await this.#numbers.send(request, (numbered) => this.sendHeartbeat(numbered, sendOptions));
+      const answer = await recorded(this.#numbers, () => this.sendHeartbeat(request, sendOptions));
       // The lease ran out before the answer: a caller may have learned of the loss.
       const loss = this.#lossByNow();
       if (loss) throw loss;

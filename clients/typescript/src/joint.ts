@@ -3,7 +3,6 @@ import { Acquisition, pursue } from "./acquisition.js";
 import { type Context, track } from "./context.js";
 import {
   InvalidRequestError,
-  isTransient,
   type LockHeldError,
   LockLostError,
   LockNotFoundError,
@@ -11,7 +10,7 @@ import {
 } from "./errors.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type GuardOptions } from "./holding.js";
+import { checkGuardOptions, type GuardOptions, type ReleaseOutcome } from "./holding.js";
 import { Lease } from "./lease.js";
 import { type Lock, lockFromWire } from "./lock.js";
 import { checkLease, type HeartbeatOptions } from "./options.js";
@@ -164,12 +163,12 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     private readonly options: TryAcquireAllOptions,
     leaseDuration: number,
   ) {
-    super(context, leaseDuration, options.lockDelay);
+    super(context, leaseDuration, options.lockDelay, names.length);
   }
 
   protected async send(): Promise<JointGuard> {
     const { service, observations, ownerName } = this.context;
-    const { request } = this.numbers.take({
+    const { request } = this.take({
       keys: this.names.map(({ key, sortKey }) => ({
         key,
         ...(sortKey !== undefined && { sortKey }),
@@ -228,17 +227,10 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     if (looks === 0) await sleepUntil(runtime, Math.min(runtime.now() + pause, budget.deadline), signal);
   }
 
-  protected async giveBack(sendOptions: SendOptions): Promise<unknown> {
-    const { service } = this.context;
-    const { leaseId } = this;
-    const releases = this.names.map(({ key, sortKey }) =>
-      service.ask("release", { key, sortKey, leaseId }, sendOptions),
-    );
-    const results = await Promise.allSettled(releases);
-    // A lock of another owner was never granted.
-    const failure = results.find((result) => result.status === "rejected" && isTransient(result.reason));
-    if (failure?.status === "rejected") throw failure.reason;
-    return results;
+  protected async giveBack(index: number, sendOptions: SendOptions): Promise<ReleaseOutcome> {
+    const { key, sortKey } = this.names[index] ?? {};
+    const request = { key: key ?? "", sortKey, leaseId: this.leaseId };
+    return (await this.context.service.ask("release", request, sendOptions)).outcome;
   }
 
   #staleFrom({ key, sortKey, recordVersionNumber, leaseDurationMs }: Lock): number {

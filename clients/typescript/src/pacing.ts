@@ -10,7 +10,7 @@ const AT_ONCE_MS = 1000;
 /** The shortest poll interval that a caller can choose: about the time of one answer. */
 const SHORTEST_POLL_MS = 50;
 /** The longest time-out of a request. */
-const LONGEST_REQUEST_MS = 5000;
+export const LONGEST_REQUEST_MS = 5000;
 /** The shortest time-out: below it, a slow network could never renew a short lease. */
 const SHORTEST_REQUEST_MS = 200;
 /** The shortest time-out in a wait: the last look must not be wasted. */
@@ -41,14 +41,14 @@ export function retryAfterMs(header: string | null | undefined): number {
 
 /** Returns the time-out of a request for, or under, a lease, with this much of its operation left. */
 export function requestTimeout(lease = Infinity, left = Infinity, shortest = SHORTEST_REQUEST_MS): number {
-  const longest = Math.min(LONGEST_REQUEST_MS, Math.max(SHORTEST_REQUEST_MS, lease / 4));
+  const longest = Math.min(LONGEST_REQUEST_MS, Math.max(SHORTEST_REQUEST_MS, Math.floor(lease / 4)));
   return Math.min(longest, Math.max(left, shortest));
 }
 
 /** Returns the pause after this many requests in a row without a useful answer, from 1. */
 export function retryPause(failures: number, retryAfter: number, random: number): number {
   const ceiling = Math.min(100 * 2 ** (failures - 1), 2000);
-  return Math.max(retryAfter, random * ceiling);
+  return Math.max(retryAfter, Math.floor(random * ceiling));
 }
 
 /**

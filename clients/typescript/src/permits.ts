@@ -24,11 +24,12 @@ import type { Lease } from "./lease.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import type { Numbered } from "./numbers.js";
 import { checkLease } from "./options.js";
-import { pollPause, requestTimeout, staleAfter, type Wait, type WaitBudget } from "./pacing.js";
+import { pollPause, staleAfter, type Wait, type WaitBudget } from "./pacing.js";
 import { toWire, type WirePayload } from "./payload.js";
 import { type DeadEntry, MOST_NAMES, type Plan, plan } from "./plan.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { abortable, sleepUntil } from "./timers.js";
+import { retryingTurns } from "./turns.js";
 import { watch, watches } from "./watching.js";
 
 /**
@@ -230,7 +231,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   /** Requests the permits, unless the view tells the answer. */
   protected async send(): Promise<Guard> {
     if (this.#granted) return this.#granted;
-    const isUnanswered = this.numbers.isOpen && this.#isForPermits;
+    const isUnanswered = this.numbers.open !== undefined && this.#isForPermits;
     const next = this.#plan(Infinity);
     const isFirstByClock = this.options.staleness === "clock" && this.#mustAsk;
     const names = next && "ask" in next && !isFirstByClock ? next.ask : [];
@@ -285,13 +286,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     }
   }
 
-  protected giveBack(sendOptions: SendOptions): Promise<unknown> {
+  protected giveBack(_key: number, sendOptions: SendOptions): Promise<ReleaseOutcome> {
     const { key, sortKey } = this.target;
-    return this.context.service.ask(
-      "semaphore-release",
-      { key, sortKey, leaseId: this.leaseId, version: undefined },
-      sendOptions,
-    );
+    const request = { key, sortKey, leaseId: this.leaseId, version: undefined };
+    return this.context.service.ask("semaphore-release", request, sendOptions).then(({ outcome }) => outcome);
   }
 
   /** Returns the next step, by the last view. */
@@ -382,7 +380,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const enqueue = () => abortable(this.underWay(this.#enqueue(dead)), signal);
     const retryable = (error: unknown): boolean => isRetryable(error) && !this.#mustAsk;
     try {
-      this.#granted = await retrying(runtime, enqueue, { until, signal, retryable });
+      this.#granted = await retryingTurns(runtime, enqueue, { until, signal, retryable });
     } catch (error) {
       if (!(error instanceof QueueFullError || error instanceof LockHeldError)) throw error;
       this.#isFull = error instanceof QueueFullError;
@@ -442,7 +440,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
    */
   async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
     this.#asked = this.context.runtime.now();
-    const { request, body } = this.numbers.take(wanted);
+    const { request, body } = this.take(wanted, isForPermits ? this.leaseDuration : this.#ticketLease);
     if (body === wanted) this.#isForPermits = isForPermits;
     if (this.#isForPermits) return { body, granted: await this.#sendAcquire(request) };
     await this.#sendEnqueue(request);
@@ -471,12 +469,11 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   async #sendEnqueue(request: Numbered<Body>): Promise<void> {
     const { runtime, service } = this.context;
     const refreshAt = runtime.now() + this.#ticketLease / 3;
-    const timeout = requestTimeout(this.#ticketLease);
     try {
-      const answer = await this.numbers.send(request, (numbered) =>
-        service.ask("semaphore-enqueue", numbered, { timeout }),
+      const answer = await this.told(
+        (sendOptions) => service.ask("semaphore-enqueue", request, sendOptions),
+        () => undefined,
       );
-      this.isKnown = true;
       if ("fencingToken" in answer) {
         // The permits were free. A request for them returns the grant, and counts its lease.
         this.#mustAsk = true;

@@ -3,8 +3,9 @@ import type { Context } from "./context.js";
 import { TooLateError } from "./errors.js";
 import type { HeartbeatBody } from "./holding.js";
 import { Lease } from "./lease.js";
-import { type Numbered, Numbers } from "./numbers.js";
-import { retrying, type SendOptions } from "./service.js";
+import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
+import type { SendOptions } from "./service.js";
+import { retryingTurns } from "./turns.js";
 
 /** The body of such a renewal: a lease that it does not name stays the record's. */
 export type ResumeBody = Omit<HeartbeatBody, "leaseDurationMs"> & { readonly leaseDurationMs: number | undefined };
@@ -27,16 +28,16 @@ export async function renewOnce<Body extends ResumeBody, Answer extends { leaseD
     lockDelay,
   }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
 ): Promise<Resumed<Answer>> {
-  const numbers = new Numbers<Body>(runtime, sequence);
+  const numbers = new Numbers<Body>(sequence);
   const lease = new Lease(lockDelay);
   const renew = async (sendOptions: SendOptions): Promise<Answer> => {
-    const { request } = numbers.take(body);
+    const request = numbered(numbers.next(body, runtime.now(), () => runtime.uuid()));
     lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
-    const answer = await numbers.send(request, (numbered) => exchange(numbered, sendOptions));
+    const answer = await recorded(numbers, () => exchange(request, sendOptions));
     lease.renewed(answer.leaseDurationMs);
     if (lease.validUntil <= runtime.now()) throw new TooLateError();
     return answer;
   };
-  const answer = await retrying(runtime, renew, { signal, lease: body.leaseDurationMs });
+  const answer = await retryingTurns(runtime, renew, { signal, lease: body.leaseDurationMs });
   return { answer, lease, sequence: numbers.last };
 }

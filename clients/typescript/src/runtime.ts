@@ -2,6 +2,8 @@
  * Time, timers and chance: everything that a test must be able to decide, in one place.
  */
 
+import type { Chance } from "./call.js";
+
 /** Where the client takes time and chance from. Replace it in tests; nothing else needs to. */
 export interface Runtime {
   /** Milliseconds on a clock that never steps. Only differences of it are used. */
@@ -48,6 +50,11 @@ export const systemRuntime: Runtime = {
     };
   },
 };
+
+/** Returns the draws of the rules. */
+export function drawsOf(runtime: Runtime): Chance {
+  return { fraction: () => runtime.random(), id: () => runtime.uuid() };
+}
 
 /** `hostname:pid`, or what there is of it. */
 export function defaultOwnerName(): string {

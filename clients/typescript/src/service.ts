@@ -1,19 +1,22 @@
 /** The calls of the service (docs/openapi.json), typed by its document, and their retries (rule C5). */
+import { Call, type Event, type Memory, type Step } from "./call.js";
 import {
-  isAboutItsNumber,
-  isRetryable,
   isTransient,
+  isUnanswered,
   isUnreached,
+  LeaseholdError,
+  LockLostError,
+  SupersededError,
   UnavailableError,
   UnconnectedError,
 } from "./errors.js";
 import type { Numbered } from "./numbers.js";
-import { OPERATION_BOUND_MS, requestTimeout, retryPause, UNREACHED_BOUND_MS } from "./pacing.js";
+import { LONGEST_REQUEST_MS, OPERATION_BOUND_MS } from "./pacing.js";
 import { refusal } from "./problem.js";
-import type { Runtime } from "./runtime.js";
+import { drawsOf, type Runtime } from "./runtime.js";
 import { silent, type Telemetry } from "./telemetry.js";
 import { abortable, at, LinkedController, sleepUntil } from "./timers.js";
-import type { Call, Transport } from "./transport.js";
+import type { Call as Operation, Transport } from "./transport.js";
 import type { components } from "./wire.js";
 
 type Schemas = components["schemas"];
@@ -103,7 +106,9 @@ const PERMITS = {
 } as const;
 
 /** Members of each answer that the client relies on. */
-const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?: "string" | "number" | "object" } } = {
+const MEMBERS: {
+  readonly [C in Operation]: { readonly [Member in keyof Answers[C]]?: "string" | "number" | "object" };
+} = {
   acquire: { ...LEASE, outcome: "string" },
   "acquire-all": { leaseDurationMs: "number", fencingToken: "number", locks: "object" },
   heartbeat: LEASE,
@@ -130,8 +135,12 @@ const MEMBERS: { readonly [C in Call]: { readonly [Member in keyof Answers[C]]?:
   "list-items": { items: "object" },
 };
 
+/** Errors of requests without an answer. */
+const unanswered = new WeakSet();
+
 export class Service {
-  #wasAnswered = false;
+  /** The knowledge that the calls of one client share. */
+  readonly memory: Memory = { answered: false };
 
   constructor(
     private readonly transport: Transport,
@@ -140,12 +149,12 @@ export class Service {
   ) {}
 
   /** Sends one request. Rejects with a {@link LeaseholdError}, or with the signal's reason. */
-  async ask<C extends Call>(call: C, request: Requests[C], options: SendOptions): Promise<Answers[C]> {
+  async ask<C extends Operation>(call: C, request: Requests[C], options: SendOptions): Promise<Answers[C]> {
     const key = "key" in request ? (request.key as string) : undefined;
     return this.telemetry.trace(call, key, (headers) => this.#exchange(call, request, headers, options));
   }
 
-  async #exchange<C extends Call>(
+  async #exchange<C extends Operation>(
     call: C,
     request: Requests[C],
     headers: Readonly<Record<string, string>>,
@@ -158,12 +167,15 @@ export class Service {
     try {
       // A transport of the caller's need not heed the signal.
       const exchange = this.transport.exchange(call, { ...request }, { signal: controller.signal, headers });
-      const answer = await abortable(exchange, controller.signal);
-      this.#wasAnswered = true;
+      const answer = await abortable(exchange, controller.signal).catch((error: unknown) => {
+        if (typeof error === "object" && error !== null) unanswered.add(error);
+        throw error;
+      });
+      this.memory.answered = true;
       if (answer.status !== 200) throw refusal(answer, "key" in request ? (request.key as string) : "");
       return complete(call, answer.document);
     } catch (error) {
-      if (error instanceof UnconnectedError) error.neverAnswered = !this.#wasAnswered;
+      if (error instanceof UnconnectedError) error.neverAnswered = !this.memory.answered;
       throw error;
     } finally {
       cancel();
@@ -173,7 +185,7 @@ export class Service {
 }
 
 /** Refuses an answer that lacks a member: some proxies answer 200 with a document of their own. */
-function complete<C extends Call>(call: C, document: object | undefined): Answers[C] {
+function complete<C extends Operation>(call: C, document: object | undefined): Answers[C] {
   const has = (member: string, type: unknown): boolean =>
     typeof (document as Partial<Record<string, unknown>>)[member] === type;
   const isComplete =
@@ -191,37 +203,55 @@ export interface RetryOptions {
   signal?: AbortSignal | undefined;
   /** If true, the pauses do not keep the process alive. */
   background?: boolean | undefined;
-  /** Adjusts a pause, in milliseconds. */
-  pace?: ((pause: number) => number) | undefined;
-  /** Tells the errors that are worth another request. Default: {@link isRetryable}. */
-  retryable?: ((error: unknown) => boolean) | undefined;
 }
 
-/** Sends requests until one has a useful answer, within the bound. */
+/** Sends requests until one has a useful answer, within the bound: a driver of {@link Call}. */
 export async function retrying<T>(
   runtime: Runtime,
   request: (options: SendOptions) => Promise<T>,
-  options: RetryOptions = {},
+  { until, lease, signal, background }: RetryOptions = {},
 ): Promise<T> {
-  const begunAt = runtime.now();
-  const { lease, signal } = options;
-  let { until = begunAt + OPERATION_BOUND_MS } = options;
-  const { background = false, pace = (pause: number): number => pause, retryable = isRetryable } = options;
-  for (let failures = 1; ; failures += 1) {
+  const bound = until === undefined ? OPERATION_BOUND_MS : Math.max(0, Math.floor(until - runtime.now()));
+  const call = new Call<undefined>({ lease, longest: LONGEST_REQUEST_MS, bound });
+  const memory: Memory = { answered: false };
+  let event: Event<undefined> = { type: "start", request: undefined, timeout: 0 };
+  let result: T | undefined;
+  let failure: unknown;
+  for (;;) {
     signal?.throwIfAborted();
-    const timeout = requestTimeout(lease, until - runtime.now());
-    try {
-      return await request({ timeout, signal });
-    } catch (error) {
-      if (signal?.aborted || !retryable(error)) throw error;
-      if (isUnreached(error)) until = Math.min(until, begunAt + UNREACHED_BOUND_MS);
-      const pause = isAboutItsNumber(error)
-        ? 0
-        : retryPause(failures, isTransient(error) ? error.retryAfter : 0, runtime.random());
-      const next = runtime.now() + pace(pause);
-      if (next >= until) throw error;
-      await sleepUntil(runtime, next, signal, background);
-      if (runtime.now() >= until) throw error;
+    const step: Step<undefined> = call.step(memory, event, Math.floor(runtime.now()), drawsOf(runtime));
+    const action = step.actions.at(-1);
+    if (action?.type === "send") {
+      try {
+        result = await request({ timeout: action.timeout, signal });
+        event = { type: "answer", send: action.send, reply: { type: "done", lease: undefined, found: true } };
+      } catch (error) {
+        signal?.throwIfAborted();
+        failure = error;
+        event = endOf(action.send, error);
+        // An error knows whether the service had answered by then.
+        memory.answered ||= !isUnreached(error);
+      }
+    } else if (action?.type === "wake-at") {
+      await sleepUntil(runtime, action.time, signal, background);
+      event = { type: "tick" };
+    } else if (action?.type === "finish" && action.outcome === "answered") {
+      return result as T;
+    } else {
+      throw failure;
     }
   }
+}
+
+/** Returns the end of a send that failed with this error. */
+export function endOf(send: number, error: unknown): Event<never> {
+  if (error instanceof LockLostError) return { type: "answer", send, reply: { type: "lost" } };
+  if (error instanceof SupersededError)
+    return { type: "answer", send, reply: { type: "superseded", sequence: error.sequence } };
+  if (error instanceof UnconnectedError) return { type: "unanswered", send, cause: "unreached" };
+  if (!(error instanceof LeaseholdError)) return { type: "unanswered", send, cause: "cut-off" };
+  if (!isTransient(error)) return { type: "answer", send, reply: { type: "refused" } };
+  if (unanswered.has(error)) return { type: "unanswered", send, cause: "cut-off" };
+  const { retryAfter } = error;
+  return { type: "answer", send, reply: { type: "retryable", retryAfter, mayApply: isUnanswered(error) } };
 }

@@ -157,7 +157,8 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     );
     await client.close();
     assert.ok(await isReleased(key));
-    assert.equal(proxy.calls("release").length, 1);
+    // The first release found nothing: it may have overtaken the request, so it is repeated once.
+    assert.ok(proxy.calls("release").length <= 2);
   });
 
   test("wait continues with a fresh lease id after a broken grant", async () => {

@@ -7,6 +7,7 @@ import { heartbeatRetryPause } from "../dist/pacing.js";
 import { fromWire, toWire } from "../dist/payload.js";
 import { defaultOwnerName } from "../dist/runtime.js";
 import { retrying } from "../dist/service.js";
+import { retryingTurns } from "../dist/turns.js";
 import { abortable, at, LinkedController, sleepUntil } from "../dist/timers.js";
 import { VirtualRuntime } from "./virtual.js";
 
@@ -114,7 +115,7 @@ describe("C5: retries", () => {
       return Promise.reject(new UnavailableError("no", 60_000));
     };
     const result = assert.rejects(
-      retrying(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }),
+      retryingTurns(runtime, refuse, { until: end, pace: (pause) => heartbeatRetryPause(pause, end - runtime.time) }),
       UnavailableError,
     );
     await runtime.advance(10_000);

@@ -15,7 +15,7 @@ import {
 } from "../dist/errors.js";
 import { checkGuardOptions } from "../dist/holding.js";
 import { Lease } from "../dist/lease.js";
-import { Numbers } from "../dist/numbers.js";
+import { Numbers, numbered, recorded } from "../dist/numbers.js";
 import { Observations } from "../dist/observations.js";
 import * as pacing from "../dist/pacing.js";
 import { plan } from "../dist/plan.js";
@@ -180,16 +180,16 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
   numbers: async ({ steps, name }) => {
     const runtime = new VirtualRuntime();
     const script = new Script();
-    let numbers = new Numbers<object>(runtime);
+    let numbers = new Numbers<object>();
     let before = "";
     let leaseId = 0;
     for (const step of steps) {
-      if (step.do === "resume") numbers = new Numbers(runtime, step.given ?? undefined);
+      if (step.do === "resume") numbers = new Numbers(step.given ?? undefined);
       if (step.newLeaseId === true) {
         leaseId += 1;
-        numbers = new Numbers(runtime);
+        numbers = new Numbers();
       }
-      const { request } = numbers.take({ leaseId });
+      const request = numbered(numbers.next({ leaseId }, runtime.now(), () => runtime.uuid()));
       assert.equal(request.sequence, step.sends, name);
       assert.equal(JSON.stringify(request) === before, step.repeat, `${name}: byte for byte`);
       before = JSON.stringify(request);
@@ -202,9 +202,9 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
       };
       script.answers.push(answers[step.answer] ?? ok(grant));
       const service = new Service(script, runtime);
-      await numbers
-        .send(request, (numbered) => service.ask("heartbeat", numbered as never, { timeout: 1000 }))
-        .catch(() => undefined);
+      await recorded(numbers, () => service.ask("heartbeat", request as never, { timeout: 1000 })).catch(
+        () => undefined,
+      );
     }
   },
   renewal: async ({ given, expect, name }) => {

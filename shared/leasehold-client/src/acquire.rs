@@ -169,8 +169,8 @@ struct Pursuit<'a> {
 
 impl<'a> Pursuit<'a> {
     fn new(client: &'a Client, request: &'a LockRequest) -> Result<Self, Error> {
-        let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()])?;
         let lease = request.lease.unwrap_or(client.default_lease());
+        let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()], lease, &request.keeping)?;
         check_lease(lease)?;
         request.keeping.check(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());
@@ -211,13 +211,11 @@ impl<'a> Pursuit<'a> {
             .await?;
         self.named = numbered.request.observed_record_version_number;
         let (sent, grant) = (numbered.first_sent, result?);
-        let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() < request.keeping.believed(lease) {
+        if !self.attempt.is_too_late() {
             return self.granted(sent, grant);
         }
-        self.attempt.holds();
         self.late.get_or_insert((grant.outcome, grant.previous_owner_name));
-        Err(Error::too_late(lease))
+        Err(Error::too_late(Duration::from_millis(grant.lease_duration_ms)))
     }
 
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
@@ -230,8 +228,8 @@ impl<'a> Pursuit<'a> {
             previous_owner_name,
             data: decode_data(grant.data, grant.data_base64.as_deref()),
         };
-        let (lease_id, numbers) = self.attempt.granted();
-        let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, numbers);
+        let (lease_id, last_number) = self.attempt.granted();
+        let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, last_number);
         self.client.keep(lease, &self.request.keeping)
     }
 }

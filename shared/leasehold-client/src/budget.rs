@@ -1,60 +1,44 @@
-//! The bound of a wait. Rule C4.
+//! The bound of a wait, on the clock of this process. Rule C4.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use leasehold_client_core as core;
 use leasehold_wire::Lock;
 
-use crate::clock::{Instant, deadline};
+use crate::clock::Instant;
 use crate::request::OnWait;
-use crate::timing::UNREACHED_BOUND;
 use crate::{Error, Wait, Waiting};
 
 /// The time that a wait may take.
 pub(crate) struct Budget {
-    wait: Wait,
     began: Instant,
-    /// The end of the wait. `None`: the wait has no end.
-    deadline: Option<Instant>,
-    /// The version that the deadline was set for.
-    seen: Option<String>,
+    rules: core::Budget,
 }
 
 impl Budget {
     /// A budget. `unreachable` bounds the search for the service, until a lock was seen held.
     pub(crate) fn new(wait: Wait, unreachable: Duration) -> Self {
-        let deadline = match wait {
-            Wait::OneLease { .. } => Some(deadline(unreachable)),
-            Wait::AtMost(limit) => Some(deadline(limit)),
-            Wait::Forever => None,
-        };
-        Self { wait, began: Instant::now(), deadline, seen: None }
+        Self { began: Instant::now(), rules: core::Budget::new(wait, unreachable, Duration::ZERO) }
     }
 
     /// Notes a held version, and the time until it is stale.
     pub(crate) fn saw(&mut self, version: &str, stale_after: Duration) {
-        let Wait::OneLease { margin, extend } = self.wait else { return };
-        let moved = self.seen.as_deref() != Some(version);
-        if self.seen.is_none() || (extend && moved) {
-            self.deadline = Some(deadline(stale_after.saturating_add(margin)));
-            self.seen = Some(version.to_owned());
-        }
+        self.rules.saw(version, stale_after, self.began.elapsed());
     }
 
     pub(crate) fn left(&self) -> Duration {
-        self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
+        self.rules.left(self.began.elapsed())
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.left().is_zero()
     }
 
-    /// Returns the pause after a failure, if it leaves time for another request. A service that was never reached has
-    /// less time, unless the caller chose the time of the wait.
+    /// Returns the pause after a failure, if it leaves time for another request.
     pub(crate) fn afford(&mut self, error: &Error, pause: Duration) -> Option<Duration> {
-        if error.is_unreached() && matches!(self.wait, Wait::OneLease { .. }) {
-            let soon = self.began + UNREACHED_BOUND;
-            self.deadline = self.deadline.map(|deadline| deadline.min(soon));
+        if error.is_unreached() {
+            self.rules.unreached();
         }
         (pause < self.left()).then_some(pause)
     }
@@ -78,7 +62,7 @@ impl Budget {
 
     pub(crate) fn report(&self, on_wait: Option<&OnWait>, lock: &Lock, stale_in: Duration) {
         if let Some(on_wait) = on_wait {
-            on_wait(&Waiting { lock, stale_in, gives_up_in: self.deadline.map(|_| self.left()) });
+            on_wait(&Waiting { lock, stale_in, gives_up_in: self.rules.deadline().map(|_| self.left()) });
         }
     }
 }
@@ -109,7 +93,7 @@ mod tests {
         for case in cases("timing.json", "wait") {
             let began = Instant::now();
             let mut budget = Budget::new(wait(&case["given"]), RETRY_BUDGET);
-            let end = |budget: &Budget| json!(budget.deadline.map(|end| (end - began).as_millis()));
+            let end = |budget: &Budget| json!(budget.rules.deadline().map(|end| end.as_millis()));
             let mut ends = vec![end(&budget)];
             let mut observations = Observations::new(Duration::ZERO);
             for seen in case["given"]["seen"].as_array().expect("answers") {

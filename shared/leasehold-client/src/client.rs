@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use http::HeaderMap;
+use leasehold_client_core::Turns;
 use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, OccurrenceRequest,
     OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
@@ -20,7 +21,8 @@ use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use crate::clock::{Instant, chance, deadline, millis, sleep};
+use crate::clock::{Instant, chance, deadline, fresh_uuid, millis, sleep};
+use crate::error::ending;
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
@@ -29,7 +31,6 @@ use crate::observation::Observations;
 use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
 use crate::semaphore::seen::Semaphores;
-use crate::sequence::{Counter, Turns};
 use crate::subject::Subject;
 use crate::timing::{Returning, SLACK, return_pause};
 use crate::{
@@ -100,7 +101,8 @@ pub(crate) struct RenewedById {
     pub(crate) answer: Renewal,
     /// The time before the request was first sent.
     pub(crate) sent: Instant,
-    pub(crate) numbers: Counter,
+    /// The last number that was taken under the lease id.
+    pub(crate) last_number: u64,
 }
 
 /// The settings of a client.
@@ -292,7 +294,7 @@ impl Client {
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
         request.keeping.check(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping);
-        let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.numbers);
+        let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.last_number);
         self.keep(lease, &request.keeping)
     }
 
@@ -327,16 +329,18 @@ impl Client {
         change: Heartbeat,
         lease: Option<Duration>,
     ) -> Result<RenewedById, Error> {
-        let (numbers, until) = (Counter::after(from.sequence.unwrap_or_default()), self.until());
-        let (mut turns, mut backoff) = (Turns::default(), Backoff::default());
+        let until = self.until();
+        let (mut turns, mut backoff) = (Turns::after(from.sequence.unwrap_or_default()), Backoff::default());
         loop {
-            let numbered = turns.next(&numbers, || change.clone());
+            let numbered = turns.next(Instant::now(), || change.clone(), fresh_uuid);
             let left = until.saturating_duration_since(Instant::now());
             let answer = self.remote().heartbeat(subject, key, &from.lease_id, &numbered, lease, left).await;
-            turns.ended(&numbers, &answer);
+            turns.ended(ending(&answer));
             let sent = numbered.first_sent;
             let error = match answer {
-                Ok(answer) if sent.elapsed() < answer.lease => return Ok(RenewedById { answer, sent, numbers }),
+                Ok(answer) if sent.elapsed() < answer.lease => {
+                    return Ok(RenewedById { answer, sent, last_number: turns.last() });
+                }
                 Ok(answer) => Error::too_late(answer.lease),
                 Err(error) => error,
             };

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leasehold_client_core::{Chance, Purpose};
+
 pub(crate) use tokio::time::Instant;
 
 /// The time since the Unix epoch, which only saved observations use.
@@ -32,6 +34,24 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
 #[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub(crate) fn chance() -> f64 {
     fastrand::f64()
+}
+
+/// The draws of the rules.
+pub(crate) struct Draws;
+
+impl Chance for Draws {
+    fn fraction(&mut self, _: Purpose) -> f64 {
+        chance()
+    }
+
+    fn id(&mut self, _: Purpose) -> String {
+        fresh_uuid()
+    }
+}
+
+/// The whole milliseconds since `zero`, for the rules.
+pub(crate) fn whole_since(zero: Instant) -> Duration {
+    Duration::from_millis(millis(zero.elapsed()))
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_client_core::{Cause, Ending, Event, Reply};
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
@@ -88,6 +89,8 @@ pub struct Error {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     retry_after: Duration,
     unanswered: bool,
+    /// The reason, where no answer came.
+    cause: Option<Cause>,
     unreached: bool,
     too_late: bool,
     transaction_id: Option<Box<str>>,
@@ -101,6 +104,7 @@ impl Error {
             source: None,
             retry_after: Duration::ZERO,
             unanswered: false,
+            cause: None,
             unreached: false,
             too_late: false,
             transaction_id: None,
@@ -148,12 +152,20 @@ impl Error {
 
     /// A request without an answer within the time-out.
     pub(crate) fn timed_out(after: Duration) -> Self {
-        Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, format!("no answer within {after:?}")) }
+        Self {
+            unanswered: true,
+            cause: Some(Cause::TimedOut),
+            ..Self::new(ErrorKind::Unavailable, format!("no answer within {after:?}"))
+        }
     }
 
     /// The background task ended without an answer.
     pub(crate) fn abandoned() -> Self {
-        Self { unanswered: true, ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early") }
+        Self {
+            unanswered: true,
+            cause: Some(Cause::TimedOut),
+            ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early")
+        }
     }
 
     /// The answer is older than its lease: the lease ran out before the answer arrived.
@@ -174,9 +186,11 @@ impl Error {
 
     /// A request without an answer. `answered`: the service has answered another request before.
     pub(crate) fn transport(error: TransportError, answered: bool) -> Self {
+        let cause = if error.may_have_been_delivered() { Cause::CutOff } else { Cause::Unreached };
         Self {
-            unanswered: error.may_have_been_delivered(),
-            unreached: !answered && !error.may_have_been_delivered(),
+            unanswered: cause.may_apply(),
+            cause: Some(cause),
+            unreached: !answered && !cause.may_apply(),
             source: Some(Arc::new(error)),
             ..Self::new(ErrorKind::Unavailable, "the service cannot be reached")
         }
@@ -282,6 +296,7 @@ impl Error {
     }
 
     /// Whether the request may have been carried out despite the error, now or later.
+    #[cfg(test)]
     pub(crate) fn is_unanswered(&self) -> bool {
         self.unanswered
     }
@@ -290,6 +305,32 @@ impl Error {
     pub(crate) fn is_unreached(&self) -> bool {
         self.unreached
     }
+}
+
+/// The end of a request, as far as its number goes.
+pub(crate) fn ending<A>(result: &Result<A, Error>) -> Ending {
+    match result {
+        Err(Error { kind: ErrorKind::Superseded { sequence, .. }, .. }) => Ending::Superseded { sequence: *sequence },
+        Err(error) if error.is_retryable() => Ending::Untold { may_apply: error.unanswered },
+        _ => Ending::Told,
+    }
+}
+
+/// The end of a send, for the rules.
+pub(crate) fn end_of<A, R>(send: u64, result: &Result<A, Error>, reply: impl FnOnce(&A) -> Reply) -> Event<R> {
+    let reply = match result {
+        Ok(answer) => reply(answer),
+        Err(Error { cause: Some(cause), .. }) => return Event::Unanswered { send, cause: *cause },
+        Err(error) => match error.kind {
+            ErrorKind::Lost(_) => Reply::Lost,
+            ErrorKind::Superseded { sequence, .. } => Reply::Superseded { sequence },
+            _ if error.is_retryable() => {
+                Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered }
+            }
+            _ => Reply::Refused,
+        },
+    };
+    Event::Answer { send, reply }
 }
 
 impl fmt::Display for Error {

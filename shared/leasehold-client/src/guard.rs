@@ -310,7 +310,7 @@ impl Guard {
             // A lost lock has nothing left to end.
             let _ = self.client.end_share(&self.lease, Lease::end);
         }
-        Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.numbers.last()) }
+        Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.last_number()) }
     }
 }
 

@@ -130,3 +130,24 @@ macro_rules! keeping_options {
     };
 }
 pub(crate) use keeping_options;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::vectors::{cases, ms};
+    use crate::{Heartbeats, LockRequest};
+
+    #[test]
+    fn heartbeat_intervals_follow_the_vectors() {
+        for case in cases("timing.json", "heartbeatInterval") {
+            let chosen = |value: &Value| (!value.is_null()).then(|| ms(value));
+            let lease = ms(&case["given"]["leaseMs"]);
+            let heartbeats = chosen(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
+            let checked = LockRequest::new("Moe").heartbeats(heartbeats).keeping.check(lease);
+            let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
+            let result = checked.map_or(json!("invalid"), |()| json!(interval));
+            assert_eq!(result, case["expect"], "{}", case["name"]);
+        }
+    }
+}

@@ -1,16 +1,18 @@
 //! One acquisition while it lasts, and its holder's belief by its own clock. Rule C2.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_client_core::Turns;
 use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep_until;
 
-use crate::clock::{Instant, sleep};
+use crate::clock::{Instant, fresh_uuid, sleep};
+use crate::error::ending;
 use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
-use crate::sequence::{Counter, Turns};
 use crate::subject::Subject;
 use crate::timing::heartbeat_retry_pause;
 use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
@@ -27,10 +29,10 @@ pub(crate) struct Lease {
     since: Instant,
     /// The term, watched by the keeper and by callers that wait for the loss.
     term: watch::Sender<Term>,
-    /// The numbers of the requests under this lease id.
-    pub(crate) numbers: Counter,
+    /// The last number that was taken under this lease id.
+    last_number: AtomicU64,
     /// The heartbeats, one at a time.
-    heartbeats: Mutex<Turns<Heartbeat>>,
+    heartbeats: Mutex<Turns<Heartbeat, Instant>>,
 }
 
 /// The parts of a grant that no renewal changes.
@@ -170,10 +172,23 @@ impl Lease {
         id: Secret,
         origin: Option<Origin>,
         term: Term,
-        numbers: Counter,
+        last_number: u64,
     ) -> Self {
-        let since = Instant::now();
-        Self { subject, key, id, origin, since, term: watch::Sender::new(term), numbers, heartbeats: Mutex::default() }
+        Self {
+            subject,
+            key,
+            id,
+            origin,
+            since: Instant::now(),
+            term: watch::Sender::new(term),
+            last_number: AtomicU64::new(last_number),
+            heartbeats: Mutex::new(Turns::after(last_number)),
+        }
+    }
+
+    /// The last number that was taken under this lease id.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.last_number.load(Ordering::SeqCst)
     }
 
     /// The key and the lease id, which identify the lease within a client.
@@ -282,7 +297,8 @@ impl Lease {
             fencing_token: Some(term.fencing_token),
             ..change.clone()
         };
-        let numbered = heartbeats.next(&self.numbers, || change.clone());
+        let numbered = heartbeats.next(Instant::now(), || change.clone(), fresh_uuid);
+        self.last_number.store(heartbeats.last(), Ordering::SeqCst);
         let sent = numbered.first_sent;
         let lease = numbered.request.lease.unwrap_or(term.lease);
         self.term.send_modify(|term| term.sending(sent, lease));
@@ -292,7 +308,8 @@ impl Lease {
         let began = Instant::now();
         let answer = remote.heartbeat(self.subject, &self.key, &self.id, &numbered, shortest, left).await;
         telemetry::heartbeat(began, &answer);
-        heartbeats.ended(&self.numbers, &answer);
+        heartbeats.ended(ending(&answer));
+        self.last_number.store(heartbeats.last(), Ordering::SeqCst);
         // An answer after the end of the lease is too late: a caller may have learned of the loss.
         self.check_held()?;
         let result = answer.and_then(|renewed| {

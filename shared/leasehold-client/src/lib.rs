@@ -99,12 +99,10 @@ mod patience;
 mod remote;
 mod request;
 mod semaphore;
-mod sequence;
 #[cfg(feature = "sigv4")]
 mod sigv4;
 mod subject;
 mod telemetry;
-mod timing;
 mod together;
 pub mod transactions;
 mod transport;
@@ -122,14 +120,16 @@ pub use guard::{Guard, Handover, Heartbeat, Release, Released};
 pub use http_transport::HttpTransport;
 #[cfg(feature = "lambda")]
 pub use lambda_transport::LambdaTransport;
+pub use leasehold_client_core::Wait;
+use leasehold_client_core::timing;
+pub use leasehold_client_core::timing::stale_after;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};
 pub use once::Once;
-pub use request::{Heartbeats, LockKey, LockRequest, Wait, Waiting};
+pub use request::{Heartbeats, LockKey, LockRequest, Waiting};
 pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]
 pub use sigv4::SigV4;
-pub use timing::stale_after;
 pub use together::{AllAcquisition, AllGuard, AllRequest};
 pub use transport::{Transport, TransportError};

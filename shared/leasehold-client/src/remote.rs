@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use leasehold_client_core::{Action, Call, Event, Memory, Reply, Terms};
 use leasehold_wire::semaphore::{
     AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, CapacityResponse, EnqueueAnswer,
     EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, ReleasePermitsRequest,
@@ -19,15 +20,17 @@ use leasehold_wire::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::clock::{Instant, chance, deadline, millis, sleep};
-use crate::sequence::Numbered;
+use crate::clock::{Draws, Instant, chance, millis, whole_since};
+use crate::error::end_of;
 use crate::subject::Subject;
-use crate::timing::UNREACHED_BOUND;
 use crate::{Error, Heartbeat, LockKey, Release, Transport, timing};
+
+/// A request under its number, and the time of its first sending, from which its lease counts.
+pub(crate) type Numbered<R> = leasehold_client_core::Numbered<R, Instant>;
 
 /// A holder's renewal.
 #[derive(Debug)]
@@ -73,6 +76,11 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new(transport: Arc<dyn Transport>, headers: Option<Headers>, request_timeout: Duration) -> Self {
         Self { transport, headers, request_timeout, answered: Arc::default() }
+    }
+
+    /// The knowledge that this client's calls share.
+    pub(crate) fn memory(&self) -> Memory {
+        Memory { answered: self.answered.load(Ordering::Relaxed) }
     }
 
     /// The longest time-out of a request without a lease.
@@ -385,23 +393,31 @@ impl Backoff {
 }
 
 /// Retries a request until it succeeds, a retry cannot succeed, or `until` has come. `send` receives the time that is
-/// left. A service that was never reached has less time.
+/// left.
 pub(crate) async fn persist<T, F>(until: Instant, mut send: impl FnMut(Duration) -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let (began, mut backoff) = (Instant::now(), Backoff::default());
+    let zero = Instant::now();
+    let bound = until.saturating_duration_since(zero);
+    let mut call = Call::retried(Terms { longest: Duration::MAX, bound, ..Terms::default() });
+    let (mut memory, mut result) = (Memory::default(), Err(Error::abandoned()));
+    let mut event = Event::Start { request: (), timeout: Duration::MAX };
     loop {
-        let error = match send(until.saturating_duration_since(Instant::now())).await {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
+        let step = call.step(&mut memory, event, whole_since(zero), &mut Draws);
+        event = match step.actions.first() {
+            Some(Action::Send { send: number, timeout, .. }) => {
+                result = send(*timeout).await;
+                // An error knows whether the service had answered by then.
+                memory.answered |= result.as_ref().is_err_and(|error| !error.is_unreached());
+                end_of(*number, &result, |_| Reply::Done { lease: None, found: true })
+            }
+            Some(Action::WakeAt(time)) => {
+                sleep_until(zero + *time).await;
+                Event::Tick
+            }
+            _ => return result,
         };
-        let until = if error.is_unreached() { until.min(began + UNREACHED_BOUND) } else { until };
-        let pause = backoff.pause(&error);
-        if !error.is_retryable() || deadline(pause) >= until {
-            return Err(error);
-        }
-        sleep(pause).await;
     }
 }
 

@@ -7,15 +7,13 @@ use std::time::Duration;
 use leasehold_wire::{Lock, Staleness};
 use serde_json::{Map, Value};
 
-use crate::Error;
 use crate::keeping::{Keeping, keeping_options};
+use crate::{Error, Wait};
 
 /// The shortest lease that the service accepts.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease that the service accepts: a day.
 const MAX_LEASE: Duration = Duration::from_hours(24);
-/// The time of two polls: the one in flight when the lease ends, and the next one.
-const WAIT_MARGIN: Duration = Duration::from_secs(2);
 
 /// The name of a lock: a key, and a sort key on a table that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,28 +54,6 @@ impl fmt::Display for LockKey {
             None => f.write_str(&self.key),
             Some(sort_key) => write!(f, "{} / {sort_key}", self.key),
         }
-    }
-}
-
-/// The bound of a wait for a lock that someone else holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// Waits for the lease of the first record that is seen, and `margin`: long enough to outlive a dead holder.
-    OneLease {
-        /// The time beyond the lease. Default: 2 s.
-        margin: Duration,
-        /// Whether the wait begins again whenever the holder proves to be alive. Default: no.
-        extend: bool,
-    },
-    /// Waits for at most this time.
-    AtMost(Duration),
-    /// Waits until the lock is granted.
-    Forever,
-}
-
-impl Default for Wait {
-    fn default() -> Self {
-        Self::OneLease { margin: WAIT_MARGIN, extend: false }
     }
 }
 

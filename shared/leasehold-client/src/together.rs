@@ -21,7 +21,6 @@ use crate::lease::{Lease, Origin, Term};
 use crate::patience::Patience;
 use crate::remote::Backoff;
 use crate::request::{OnWait, check_lease};
-use crate::sequence::Counter;
 use crate::subject::Subject;
 use crate::timing::poll_pause;
 use crate::{
@@ -139,8 +138,8 @@ impl Client {
     }
 
     async fn ask_for_all(&self, request: &AllRequest) -> Result<AllAcquisition, Error> {
-        let mut attempt = Attempt::new(self, Subject::Lock, request.keys.clone())?;
         let lease = request.lease.unwrap_or(self.default_lease());
+        let mut attempt = Attempt::new(self, Subject::Lock, request.keys.clone(), lease, &request.keeping)?;
         check_lease(lease)?;
         request.keeping.check(lease)?;
         let mut budget = Budget::new(request.wait, self.retry_budget());
@@ -157,15 +156,12 @@ impl Client {
                 )
                 .await?;
             let error = match result {
-                Ok(grant) if numbered.first_sent.elapsed() < request.keeping.believed(lease) => {
+                Ok(grant) if !attempt.is_too_late() => {
                     return self
                         .all_granted(request, &mut attempt, numbered.first_sent, grant)
                         .map(Acquisition::Granted);
                 }
-                Ok(_) => {
-                    attempt.holds();
-                    Error::too_late(lease)
-                }
+                Ok(_) => Error::too_late(lease),
                 Err(error) => error,
             };
             let pause = match error.kind() {
@@ -258,7 +254,7 @@ impl Client {
         sent: Instant,
         grant: AcquireAllResponse,
     ) -> Result<AllGuard, Error> {
-        let (lease_id, numbers) = attempt.granted();
+        let (lease_id, last_number) = attempt.granted();
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let keeping = request.keeping.of_several();
         let mut guards = Vec::new();
@@ -271,8 +267,7 @@ impl Client {
                 data: None,
             };
             let key = LockKey { key: lock.key, sort_key: lock.sort_key };
-            let numbers = Counter::after(numbers.last());
-            let lease = Lease::new(Subject::Lock, key, lease_id.clone(), Some(origin), term, numbers);
+            let lease = Lease::new(Subject::Lock, key, lease_id.clone(), Some(origin), term, last_number);
             guards.push(self.keep(lease, &keeping)?);
         }
         let leases: Vec<_> = guards.iter().map(|guard: &Guard| Arc::clone(guard.lease())).collect();

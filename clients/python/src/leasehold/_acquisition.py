@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeVar
 
-from ._core import Abandoned, Core
+from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
+from ._core import Core, GivingBack, end_of, milliseconds
 from ._guard import B, BaseLockGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
-from ._timing import Backoff, Budget, Lease, poll_pause, request_timeout, wait_timeout
+from ._timing import (
+    LONGEST_TIMEOUT_MS,
+    OPERATION_BOUND_MS,
+    Backoff,
+    Budget,
+    Lease,
+    poll_pause,
+    request_timeout,
+    wait_timeout,
+)
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, Superseded, Unavailable
 from .model import LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
@@ -57,57 +67,59 @@ class Requests(Generic[T]):
     """The requests under one lease id, and after its end under the next. A caller that gives up without a
     guard must call `abandon`."""
 
-    def __init__(self, core: Core, name: LockName, lease: float, holding: Holding) -> None:
-        """`lease`: the lease that is asked for, in seconds."""
+    def __init__(self, core: Core, name: LockName, lease: float, holding: Holding, keys: int = 1) -> None:
+        """`lease`: the lease that is asked for, in seconds. `keys`: the number of locks."""
         self._core = core
         self.name = name
         self._seconds = lease
         self._holding = holding
-        self._may_arrive_until = 0.0
+        self._keys = keys
+        self._terms = Terms(
+            LONGEST_TIMEOUT_MS, OPERATION_BOUND_MS, milliseconds(lease), milliseconds(holding.delay) or 0
+        )
         self._begin()
 
     def _begin(self) -> None:
         """Begins, or begins again, under a fresh lease id."""
         self._lease_id = self._core.world.new_id()
         self._lease = Lease(self._holding.delay)
-        self._numbers: Numbers[T] = Numbers(self._core.world.new_id)
-        self._pending = False  # a request was sent that may yet be granted, or has created a ticket
+        self._machine: Call[T] = Call(self._terms, self._keys)
+        self._was_too_late = False  # the last grant was older than its lease
         self._first: Granted | None = None  # the outcome that a late grant named
+
+    @property
+    def _numbers(self) -> Numbers[T]:
+        return self._machine.numbers
 
     def abandon(self) -> None:
         """Leaves nothing behind: releases, in the background, a grant that may have been missed."""
-        if self._pending:
-            release = partial(self._release, self._lease_id)
-            Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
+        actions = self._step("cancel")
+        if not self._machine.has_ended:
+            GivingBack(self._core, self.name, self._machine, actions, partial(self._release, self._lease_id))
 
-    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+    async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
+        """Releases the lease id on the key at this position."""
         raise NotImplementedError
+
+    def _step(self, event: Event[T]) -> list[Action[T]]:
+        world = self._core.world
+        return self._machine.step(self._core.api.memory, event, world.now_ms(), world)[1]
 
     async def _send(self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]) -> R:
         """Sends the request without an answer again, or else this one. Raises `LeaseholdError`s."""
         now = self._core.world.now()
-        numbered = self._numbers.next(content, now)
+        (action,) = self._step(Start(content, milliseconds(timeout) or 0))
+        assert isinstance(action, Send)  # noqa: S101
+        assert isinstance(action.what, Numbered)  # noqa: S101
+        numbered = replace(action.what, sent=action.what.sent / 1000)
         self._lease.send(now, numbered.sequence, self._seconds)
-        was_pending, self._pending = self._pending, True
-        self._may_arrive_until = now + timeout
         try:
             answer = await call(numbered, timeout)
-        except LockLost:
-            self._numbers.answered()
-            self._pending = False
+        except BaseException as error:
+            self._step(Ended(action.send, end_of(error)))
             raise
-        except Superseded as error:
-            self._numbers.superseded(error.sequence)
-            raise
-        except Unavailable as error:
-            if not error.sent:
-                self._pending = was_pending
-            raise
-        except LeaseholdError:
-            self._numbers.answered()
-            self._pending = was_pending  # an earlier sending may still arrive
-            raise
-        self._numbers.answered()
+        (finish,) = self._step(Ended(action.send, Done(milliseconds(_lease_of(answer)))))
+        self._was_too_late = isinstance(finish, Finish) and finish.outcome == "too-late"
         return answer
 
     def _guarded(self, guard: type[B], renewal: Renewal, granted: Granted) -> B:
@@ -123,11 +135,15 @@ class Requests(Generic[T]):
             granted=granted,
         )
 
+    def taken(self) -> None:
+        """The caller has its guard."""
+        self._step("taken")
+
     def _believe(self, lease: float, granted: Granted) -> Granted:
         """Begins to believe in the grant, and returns its outcome. Raises `TooLate`."""
         self._lease.answered(lease)
         granted = self._first or granted
-        if self._core.world.now() >= self._lease.ends:
+        if self._was_too_late:
             self._first = granted
             raise TooLate("the grant arrived after its lease had ended")
         return granted
@@ -182,6 +198,7 @@ class Asking(Requests[T], Generic[T, H]):
             except LockLost as error:
                 # This lease id has ended: a lost answer had granted it, and an operator broke the lock.
                 trouble, pause = error, backoff.pause()
+                self.abandon()
                 self._begin()
             rest = budget.deadline - world.now()
             if last_try or rest < not_before or rest <= 0:
@@ -215,7 +232,7 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         self._retry_after = 0.0  # the wish of the last answer
         self._patience = Patience(core, self.name, request["ownerName"])
 
-    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+    async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return (await self._core.api.release(self.name, lease_id, timeout)).outcome
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
@@ -281,6 +298,13 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         )
         self._core.observations.forget(self.name)
         return self._guarded(self._guard, grant.renewal, granted)
+
+
+def _lease_of(answer: object) -> float | None:
+    """The lease that an answer grants, in seconds."""
+    renewal = getattr(answer, "renewal", answer)
+    lease: float | None = getattr(renewal, "lease", None)
+    return lease
 
 
 class TooLate(Unavailable):

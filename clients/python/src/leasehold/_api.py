@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._call import Memory
 from ._messages import Call, read
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms, request_timeout
@@ -67,7 +68,7 @@ class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.telemetry = Telemetry()
-        self._answered = False
+        self.memory = Memory()
 
     async def acquire(self, numbered: Numbered[_wire.AcquireRequest], timeout: float) -> Grant:
         request = {**numbered.content, **numbered.number}
@@ -222,12 +223,12 @@ class Api:
         with self.telemetry.span(call.path.rpartition("/")[2], call.members.get("key")) as headers:
             call.headers = headers
             answer = await self.transport.send(call, timeout)
-            self._answered = True
+            self.memory.answered = True
             return read(call, answer, make)
 
     def is_unreached(self, error: Unavailable) -> bool:
         """Whether no connection could be made, and there was no answer to any request so far."""
-        return not self._answered and not error.sent
+        return not self.memory.answered and not error.sent
 
 
 def _ticket(answer: Any) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from ._acquisition import Acquisition, G, Held
 from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
 from ._guard import B, Granted, Holding
-from ._numbers import Numbered, Numbers
+from ._numbers import Numbered, Numbers, ending_of
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
@@ -139,6 +139,10 @@ class Acquiring(Protocol[T_co]):
         """Sends requests until the budget is used up."""
         ...
 
+    def taken(self) -> None:
+        """Records that the caller has its guard."""
+        ...
+
     def abandon(self) -> None:
         """Releases a grant that may have been missed."""
         ...
@@ -193,6 +197,7 @@ class BaseClient(Generic[G]):
             with telemetry.span("wait", asking.name[0]):
                 result = await ask()
             if not isinstance(result, Held):
+                asking.taken()
                 result.start()
                 guard, outcome = result, "granted"
             return result
@@ -217,7 +222,7 @@ class BaseClient(Generic[G]):
     ) -> B:
         """Makes a guard of a grant that another process holds."""
         self._core.check_open()
-        numbers: Numbers[HeartbeatContent] = Numbers(self._core.world.new_id, sequence or 0)
+        numbers: Numbers[HeartbeatContent] = Numbers(sequence or 0)
         belief = Lease(holding.delay)
         renewal = await self._renew(beat, HeartbeatContent(lease), numbers, belief)
         if not holding.manual_heartbeats:
@@ -238,7 +243,7 @@ class BaseClient(Generic[G]):
     async def _heartbeat(self, name: LockName, lease_id: str, content: HeartbeatContent) -> Renewal:
         self._core.check_open()
         beat = partial(self._core.api.heartbeat, name, lease_id)
-        return await self._renew(beat, content, Numbers(self._core.world.new_id), Lease())
+        return await self._renew(beat, content, Numbers(), Lease())
 
     async def _renew(
         self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease
@@ -247,14 +252,16 @@ class BaseClient(Generic[G]):
 
         async def send(timeout: float) -> Renewal:
             now = self._core.world.now()
-            numbered = numbers.next(content, now)
+            numbered = numbers.next(content, now, self._core.world.new_id)
             belief.send(now, numbered.sequence, content.lease)
             try:
                 renewal = await beat(numbered, timeout)
-            except Superseded as error:
-                numbers.superseded(error.sequence)
-                return await send(timeout)
-            numbers.answered()
+            except BaseException as error:
+                numbers.ended(ending_of(error))
+                if isinstance(error, Superseded):
+                    return await send(timeout)
+                raise
+            numbers.ended("told")
             belief.answered(renewal.lease)
             if self._core.world.now() >= belief.ends:
                 raise Unavailable("the answer arrived after its lease had ended")

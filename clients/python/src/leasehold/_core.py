@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import weakref
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ._call import (
+    Action,
+    Call,
+    Cause,
+    Done,
+    Ended,
+    Event,
+    Lost,
+    Refused,
+    Release,
+    Reply,
+    Retryable,
+    Send,
+    Start,
+    Terms,
+    WakeAt,
+    WasSuperseded,
+)
 from ._returning import Releases
 from ._runtime import run
 from ._threads import Threads
-from ._timing import OPERATION_BOUND, UNREACHED_BOUND, Backoff, request_timeout
-from .errors import LeaseholdError, LockLost, Unavailable
+from ._timing import LONGEST_TIMEOUT_MS, OPERATION_BOUND_MS
+from .errors import LeaseholdError, LockLost, Superseded, Unavailable
 from .observations import Entries, Observations
 
 if TYPE_CHECKING:
     from ._api import Api
-    from ._runtime import Event, Runtime, Task
+    from ._runtime import Event as Happened
+    from ._runtime import Runtime, Task
     from ._world import World
     from .model import LockName, ReleaseOutcome
 
@@ -53,7 +73,7 @@ class Core:
         self.observations = Observations(world, observation_margin)
         self.entries = Entries(world)
         self.guards: weakref.WeakSet[Kept] = weakref.WeakSet()  # the background keeps the live ones alive
-        self.unsettled: set[Event] = set()  # one for each work in the background that has to come to its end
+        self.unsettled: set[Happened] = set()  # one for each work in the background that has to come to its end
         self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
         self._releases = Releases()
@@ -68,20 +88,28 @@ class Core:
     ) -> T:
         """Sends, and retries after `Unavailable`, until the deadline: in ten seconds by default. `send`
         receives its time-out."""
-        begun = self.world.now()
-        if deadline is None:
-            deadline = begun + OPERATION_BOUND
-        backoff = Backoff(self.world.chance)
+        world = self.world
+        bound = OPERATION_BOUND_MS if deadline is None else milliseconds(deadline - world.now())
+        call: Call[None] = Call(Terms(LONGEST_TIMEOUT_MS, bound, milliseconds(lease)))
+        event: Event[None] = Start(None)
+        failure: LeaseholdError | None = None
+        results: list[T] = []
         while True:
-            try:
-                return await send(request_timeout(lease, deadline - self.world.now()))
-            except Unavailable as error:
-                if self.api.is_unreached(error):
-                    deadline = min(deadline, begun + UNREACHED_BOUND)
-                pause = backoff.pause(error.retry_after)
-                if self.world.now() + pause >= deadline:
-                    raise
-                await self.runtime.sleep(pause)
+            _, actions = call.step(self.api.memory, event, world.now_ms(), world)
+            match actions[-1]:
+                case Send(number, _, timeout):
+                    try:
+                        results.append(await send(timeout / 1000))
+                        event = Ended(number, Done())
+                    except LeaseholdError as error:
+                        failure, event = error, Ended(number, end_of(error))
+                case WakeAt(time):
+                    await self.runtime.sleep(max(0.0, time / 1000 - world.now()))
+                    event = "tick"
+                case _ if results:
+                    return results[0]
+                case _:
+                    raise failure or LeaseholdError("the request has no result")
 
     async def pause(self, seconds: float) -> None:
         """Waits, unless the client is closed meanwhile."""
@@ -153,54 +181,71 @@ class Core:
         self.guards = weakref.WeakSet()
 
 
-class Abandoned:
-    """Releases, in the background, a lease id whose grant may have been missed."""
+class GivingBack:
+    """Carries out, in the background, what a call leaves to do after its caller."""
 
     def __init__(
         self,
         core: Core,
         name: LockName,
-        release: Callable[[float], Awaitable[ReleaseOutcome]],
-        lease: float,
-        may_arrive_until: float,
+        call: Call[Any],
+        actions: list[Action[Any]],
+        release: Callable[[int, float], Awaitable[ReleaseOutcome]],
     ) -> None:
-        """`release` receives its time-out. Until `may_arrive_until` the request may still be on its way to
-        the table, so a release that finds nothing proves nothing."""
+        """`release` receives the position of the key, and its time-out."""
         self._done = core.runtime.event()
         self._core = core
         self._name = name
+        self._call = call
         self._release = release
-        self._lease = lease
-        self._may_arrive_until = may_arrive_until
-        self._deadline = core.world.now() + OPERATION_BOUND
-        self._backoff = Backoff(core.world.chance)
         core.unsettled.add(self._done)
-        self._schedule(core.world.now())
+        self._plan(actions)
 
-    def _schedule(self, at: float) -> None:
-        self._core.runtime.schedule(self._try, at, at_exit=True)
-
-    async def _try(self) -> None:
-        now = self._core.world.now
-        released = False
-        pause = 0.0
-        try:
-            outcome = await self._release(request_timeout(self._lease, self._deadline - now()))
-            released = outcome != "absent"
-        except LockLost:
-            pass
-        except Unavailable as error:
-            pause = error.retry_after
-            self._may_arrive_until = self._deadline
-        except Exception as error:
-            _log.warning("an abandoned request for %r was not released: %s", self._name[0], error)
-            released = True
-        again = now() + self._backoff.pause(pause)
-        if not released and again < self._may_arrive_until:
-            self._schedule(again)
-        else:
+    def _plan(self, actions: list[Action[Any]]) -> None:
+        if self._call.has_ended:
             self._core.unsettled.discard(self._done)
             self._done.set()
+            return
+        self._next = actions[-1]
+        at = self._next.time / 1000 if isinstance(self._next, WakeAt) else self._core.world.now()
+        self._core.runtime.schedule(self._go_on, at, at_exit=True)
+
+    async def _go_on(self) -> None:
+        event: Event[Any] = "tick"
+        if isinstance(self._next, Send) and isinstance(self._next.what, Release):
+            end: Reply | Cause
+            try:
+                outcome = await self._release(self._next.what.key, self._next.timeout / 1000)
+                end = Done(found=outcome != "absent")
+            except Exception as error:
+                end = end_of(error)
+                if isinstance(end, Refused):
+                    _log.warning("an abandoned request for %r was not released: %s", self._name[0], error)
+            event = Ended(self._next.send, end)
+        world = self._core.world
+        _, actions = self._call.step(self._core.api.memory, event, world.now_ms(), world)
+        self._plan(actions)
+
+
+def end_of(error: BaseException) -> Reply | Cause:
+    """The end of a request that raised this error."""
+    match error:
+        case LockLost():
+            return Lost()
+        case Superseded(sequence=sequence):
+            return WasSuperseded(sequence)
+        case Unavailable(_is_answer=False, sent=sent):
+            return "cut-off" if sent else "unreached"
+        case Unavailable(retry_after=retry_after, sent=sent):
+            return Retryable(round(retry_after * 1000), sent)
+        case Exception():
+            return Refused()
+    return "cut-off"  # the caller was cancelled
+
+
+def milliseconds(seconds: float | None) -> int | None:
+    """Whole milliseconds; `None` for no bound."""
+    return None if seconds is None or seconds == math.inf else max(0, int(seconds * 1000))
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from ._api import HeartbeatContent, Leaving
-from ._numbers import Numbered, Numbers
+from ._numbers import Numbered, Numbers, ending_of
 from ._telemetry import result_of
 from ._timing import (
     Backoff,
@@ -143,7 +143,7 @@ class BaseGuard(Keeping):
         self._name = name
         self._lease_id = lease_id
         self._lease = lease
-        self._numbers: Numbers[HeartbeatContent] = Numbers(core.world.new_id, last_number)
+        self._numbers: Numbers[HeartbeatContent] = Numbers(last_number)
         self._renewal = renewal
         self._holding = holding
         self._granted = granted
@@ -439,7 +439,7 @@ class BaseGuard(Keeping):
         with self._state:
             self._beat_at = None
             now = world.now()
-            numbered = self._numbers.next(content, now)
+            numbered = self._numbers.next(content, now, world.new_id)
             sent = numbered.content.lease or self._lease.seconds
             timeout = request_timeout(self._holding.believed(sent), self._lease.believed_until - now)
             self._lease.send(now, numbered.sequence, sent)
@@ -448,26 +448,25 @@ class BaseGuard(Keeping):
             renewal = await self._measured(numbered, timeout)
         except LockLost as error:
             with self._state:
-                self._numbers.answered()
+                self._numbers.ended("told")
                 if not self._over.is_set():
                     self._lose(error.reason, error.lock)
             raise
         except Superseded as error:
             with self._state:
-                self._numbers.superseded(error.sequence)
+                self._numbers.ended(error.sequence)
                 if error.fencing_token is not None:
                     self._same_token(error.fencing_token)
                 self._beat_next(world.now())
             raise
         except BaseException as error:
             with self._state:
-                if isinstance(error, LeaseholdError) and not isinstance(error, Unavailable):
-                    self._numbers.answered()
+                self._numbers.ended(ending_of(error))
                 if isinstance(error, Exception):
                     self._failed(error)
             raise
         with self._state:
-            self._numbers.answered()
+            self._numbers.ended("told")
             if self._look():  # the answer came after the lease had ended: too late to believe again
                 raise self._error()
             self._same_token(renewal.fencing_token)

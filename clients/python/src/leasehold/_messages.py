@@ -194,7 +194,9 @@ def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavail
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     advice = "" if sent else ": check the URL, and that the service runs"
-    return Unavailable(f"no answer from {place}: {_reason(error)}{advice}", sent=sent)
+    failure = Unavailable(f"no answer from {place}: {_reason(error)}{advice}", sent=sent)
+    failure._is_answer = False
+    return failure
 
 
 def _reason(error: BaseException) -> str:

@@ -111,6 +111,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             except LockLost as error:
                 # This lease id has ended: its ticket was taken for dead, or an operator broke it.
                 trouble, pause = error, backoff.pause()
+                self.abandon()
                 self._begin()
             except QueueFull as error:
                 trouble, pause = error, poll_pause(poll_interval, 0.0, world.chance())
@@ -123,7 +124,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
                 raise trouble
             await sleep(min(pause, left))
 
-    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
+    async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return await self._core.api.release_permits(self.name, lease_id, timeout)
 
     async def _turn(self, left: float, poll_interval: float | None, sleep: Pause) -> P | Held | None:

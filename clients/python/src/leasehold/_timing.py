@@ -17,15 +17,18 @@ Wait: TypeAlias = float | Literal["lease", "extend"] | None
 holder that died before the wait began; `extend`: the same, begun again whenever the holder sent a heartbeat;
 `None`: without a bound."""
 
-OPERATION_BOUND = 10.0
+OPERATION_BOUND_MS = 10_000
+OPERATION_BOUND = OPERATION_BOUND_MS / 1000
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
 
-UNREACHED_BOUND = 1.5
+UNREACHED_BOUND_MS = 1500
+UNREACHED_BOUND = UNREACHED_BOUND_MS / 1000
 """Bound of the same, and of a wait for which the caller chose no seconds, where no connection can be made to
 a service that has never answered: a mistake in the set-up."""
 
-_SHORTEST_TIMEOUT = 0.2
-_LONGEST_TIMEOUT = 5.0
+_SHORTEST_TIMEOUT_MS = 200
+LONGEST_TIMEOUT_MS = 5000
+"""The longest time-out of a request."""
 
 _LAST_LOOK = 1.0
 """Least time for a request at the end of a wait: too short a time-out would waste it."""
@@ -113,8 +116,15 @@ def mark_pause(chance: float) -> float:
 def request_timeout(lease: float | None, left: float = math.inf) -> float:
     """The time-out of one request: a quarter of the lease, 0.2 to 5 s, and no more than the rest of the
     operation."""
-    whole = _LONGEST_TIMEOUT if lease is None else min(_LONGEST_TIMEOUT, lease / 4)
-    return max(_SHORTEST_TIMEOUT, min(whole, left))
+    lease_ms = None if lease is None else int(lease * 1000)
+    left_ms = None if left == math.inf else max(0, math.ceil(left * 1000))
+    return request_timeout_ms(LONGEST_TIMEOUT_MS, lease_ms, left_ms) / 1000
+
+
+def request_timeout_ms(longest: int, lease: int | None, left: int | None) -> int:
+    """The same in milliseconds, within `longest`; `None`: without a bound."""
+    whole = longest if lease is None else min(longest, max(lease // 4, _SHORTEST_TIMEOUT_MS))
+    return whole if left is None else min(whole, max(left, _SHORTEST_TIMEOUT_MS))
 
 
 def wait_timeout(lease: float, left: float) -> float:
@@ -122,17 +132,24 @@ def wait_timeout(lease: float, left: float) -> float:
     return request_timeout(lease, max(left, _LAST_LOOK))
 
 
+def backoff_ms(failures: int, asked: int, chance: float) -> int:
+    """The pause after so many failures in a row, from 1: random, from zero to 100 ms, 200 ms, … 2 s, and not
+    shorter than the service asked for."""
+    ceiling: int = min(100 << min(failures - 1, 10), 2000)
+    return max(asked, math.floor(ceiling * chance))
+
+
 class Backoff:
-    """Pauses between retries: random, from zero to 0.1 s, 0.2 s, … 2 s."""
+    """Pauses between retries."""
 
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
-        self._ceiling = 0.1
+        self._failures = 0
 
     def pause(self, asked: float = 0.0) -> float:
         """The next pause; not shorter than the service asked for."""
-        ceiling, self._ceiling = self._ceiling, min(2.0, self._ceiling * 2)
-        return max(asked, ceiling * self._chance())
+        self._failures += 1
+        return backoff_ms(self._failures, round(asked * 1000), self._chance()) / 1000
 
 
 class Budget:

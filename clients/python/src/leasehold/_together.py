@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from copy import deepcopy
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ._acquisition import Asking, Held
 from ._api import HeartbeatContent
-from ._core import Abandoned
 from ._guard import BaseLockGuard, Callback, Granted, Holding, Keeping, call_back
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
 from ._watching import WatchFailed, watch
@@ -43,18 +40,14 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         guard: type[L],
     ) -> None:
         """`request` has neither keys nor a lease id."""
-        super().__init__(core, names[0], lease, holding)
+        super().__init__(core, names[0], lease, holding, len(names))
         self._names = tuple(names)
         self._request = request
         self._guard = guard
         self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
 
-    async def _release(self, lease_id: str, timeout: float) -> ReleaseOutcome:
-        outcomes = set()
-        for name in self._names:
-            with suppress(LockLost):  # another owner's, or not granted
-                outcomes.add((await self._core.api.release(name, lease_id, timeout)).outcome)
-        return next((outcome for outcome in ("released", "replayed") if outcome in outcomes), "absent")
+    async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
+        return (await self._core.api.release(self._names[key], lease_id, timeout)).outcome
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
         """Returns when no refused lock still looks held and alive, or the wait is over."""
@@ -113,11 +106,6 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
     async def _ask(self, timeout: float) -> L | Held:
         try:
             grants = await self._send(self._content(), timeout, self._core.api.acquire_all)
-        except LockLost:
-            # Some of the locks may be this lease id's.
-            release = partial(self._release, self._lease_id)
-            Abandoned(self._core, self.name, release, self._seconds, self._may_arrive_until)
-            raise
         except LockHeld as error:
             self._refused = error.locks
             for lock in error.locks:

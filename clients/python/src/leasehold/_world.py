@@ -1,9 +1,15 @@
 """The one source of time, randomness and new lease ids."""
 
+from __future__ import annotations
+
 import random
 import sys
 import time
 import uuid
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._call import Purpose
 
 
 def _holder_clock() -> int | None:
@@ -25,6 +31,10 @@ class World:
         """Seconds on a clock that never steps and does not stop in sleep. Its zero means nothing."""
         return time.monotonic() if self._clock is None else time.clock_gettime(self._clock)
 
+    def now_ms(self) -> int:
+        """The same clock in whole milliseconds, for the rules."""
+        return int(self.now() * 1000)
+
     def epoch_ms(self) -> float:
         """Milliseconds since 1970 on the wall clock, which only saved observations use."""
         return time.time() * 1000
@@ -36,3 +46,11 @@ class World:
     def new_id(self) -> str:
         """A fresh lease id, request id or transaction id, which cannot be guessed."""
         return str(uuid.uuid4())
+
+    # The draws of the rules.
+
+    def fraction(self, _purpose: Purpose) -> float:
+        return self.chance()
+
+    def id(self, _purpose: Purpose) -> str:
+        return self.new_id()

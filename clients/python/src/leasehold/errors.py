@@ -159,6 +159,7 @@ class Unavailable(LeaseholdError):
         super().__init__(message)
         self.retry_after = retry_after
         self.sent = sent
+        self._is_answer = True  # False where no answer came at all
 
 
 class Throttled(Unavailable):

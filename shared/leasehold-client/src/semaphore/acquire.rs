@@ -194,8 +194,9 @@ struct Place {
 
 impl<'a> Pursuit<'a> {
     fn new(semaphore: &'a Semaphore, request: &'a PermitRequest) -> Result<Self, Error> {
-        let attempt = Attempt::new(&semaphore.client, Subject::Permits, vec![semaphore.key.clone()])?;
         let lease = request.lease.unwrap_or(DEFAULT_LEASE);
+        let keys = vec![semaphore.key.clone()];
+        let attempt = Attempt::new(&semaphore.client, Subject::Permits, keys, lease, &request.keeping)?;
         check_lease(lease)?;
         request.keeping.check(lease)?;
         let permits = request.permits.unwrap_or(semaphore.permits);
@@ -368,16 +369,15 @@ impl<'a> Pursuit<'a> {
 
     fn granted(&mut self, sent: Instant, grant: AcquirePermitsResponse) -> Result<PermitGuard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
-        if sent.elapsed() >= self.request.keeping.believed(lease) {
-            self.attempt.holds();
+        if self.attempt.is_too_late() {
             return Err(Error::too_late(lease));
         }
         self.semaphore.client.semaphores().outdate(&self.semaphore.key, &grant.epoch);
         let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
             .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
-        let (lease_id, numbers) = self.attempt.granted();
-        let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, numbers);
+        let (lease_id, last_number) = self.attempt.granted();
+        let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, last_number);
         self.semaphore.kept(lease, self.request, grant.holder_id, grant.capacity)
     }
 

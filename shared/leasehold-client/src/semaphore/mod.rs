@@ -211,7 +211,7 @@ impl Semaphore {
         let Renewal { version, lease, fencing_token, permits, holder_id, .. } = renewed.answer;
         request.keeping.check(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
-        let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.numbers);
+        let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.last_number);
         self.kept(lease, &request, holder_id.unwrap_or_default(), self.capacity)
     }
 

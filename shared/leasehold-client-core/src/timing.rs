@@ -1,9 +1,10 @@
-//! Pauses and bounds, as pure functions: rules C3, C4, C5 and C7. Randomness is an argument, from 0 to 1.
+//! Pauses and bounds, as pure functions: rules C3, C4, C5 and C7. Randomness is an argument, from 0 to 1. What it makes
+//! longer or shorter is a whole number of milliseconds, so that all languages compute the same.
 
 use std::time::Duration;
 
 /// The extra time that a caller waits for the background task, beyond the task's own bounds.
-pub(crate) const SLACK: Duration = Duration::from_secs(1);
+pub const SLACK: Duration = Duration::from_secs(1);
 /// The poll interval of the Java client.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest poll interval that a caller can choose: about the time of one answer.
@@ -34,13 +35,13 @@ const TRIES_LEFT: u32 = 3;
 /// Near the end of a lease, tries are still this far apart.
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// The bound of retries while no connection can be made to a service that has never answered: a mistake in the set-up.
-pub(crate) const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
+pub const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
 /// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two
 /// clocks are compared.
-pub(crate) fn retry_after(header: Option<&str>) -> Duration {
+pub fn retry_after(header: Option<&str>) -> Duration {
     let digits = header.unwrap_or_default().trim_matches([' ', '\t']);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Duration::ZERO;
@@ -48,56 +49,67 @@ pub(crate) fn retry_after(header: Option<&str>) -> Duration {
     digits.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs).min(MAX_RETRY_AFTER)
 }
 
+/// The whole milliseconds of this part of a range.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a range is far below 2^53 milliseconds, and all languages compute with doubles here"
+)]
+fn part(range: Duration, fraction: f64) -> Duration {
+    Duration::from_millis((range.as_millis() as f64 * fraction).floor() as u64)
+}
+
 /// The pause after so many failures in a row, from 1.
-pub(crate) fn backoff(failures: u32, retry_after: Duration, chance: f64) -> Duration {
+pub fn backoff(failures: u32, retry_after: Duration, chance: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(10);
     let ceiling = FIRST_BACKOFF.saturating_mul(1 << doublings).min(LAST_BACKOFF);
-    ceiling.mul_f64(chance).max(retry_after)
+    part(ceiling, chance).max(retry_after)
 }
 
 /// The pause before the next poll of a held lock. The caller's interval overrides the service's.
-pub(crate) fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) -> Duration {
+pub fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) -> Duration {
     let interval = chosen.map_or(POLL_INTERVAL.max(retry_after), |chosen| chosen.max(MIN_POLL_INTERVAL));
-    interval.saturating_add(interval.mul_f64(POLL_JITTER * chance))
+    interval.saturating_add(part(interval, POLL_JITTER * chance))
 }
 
 /// The time since a client released a key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Returning {
+pub struct Returning {
     /// The time since the last release.
-    pub(crate) released_ago: Duration,
+    pub released_ago: Duration,
     /// The time since the first of a series of releases after which the client returned at once. `None` where somebody
     /// waited at the last release, as far as the client knows.
-    pub(crate) unwanted_for: Option<Duration>,
+    pub unwanted_for: Option<Duration>,
 }
 
 impl Returning {
     /// Whether the client returns at once.
-    pub(crate) fn is_at_once(self) -> bool {
+    pub fn is_at_once(self) -> bool {
         self.unwanted_for.is_some_and(|series| series < AT_ONCE)
     }
 }
 
 /// The pause of a client that returns to a key which it released: one poll, so that others come first. None where
 /// nobody waited, for a second.
-pub(crate) fn return_pause(returning: Option<Returning>, chosen: Option<Duration>, chance: f64) -> Duration {
+pub fn return_pause(returning: Option<Returning>, chosen: Option<Duration>, chance: f64) -> Duration {
     returning.filter(|returning| !returning.is_at_once()).map_or(Duration::ZERO, |returning| {
         poll_pause(chosen, Duration::ZERO, chance).saturating_sub(returning.released_ago)
     })
 }
 
 /// The time that a waiter waits before it marks the lock.
-pub(crate) fn mark_pause(chance: f64) -> Duration {
-    AT_ONCE.mul_f64(chance)
+pub fn mark_pause(chance: f64) -> Duration {
+    part(AT_ONCE, chance)
 }
 
 /// The time-out of a request within its operation. A request for a lease, or a renewal, has a shorter one.
-pub(crate) fn request_timeout(longest: Duration, lease: Option<Duration>, left: Duration) -> Duration {
+pub fn request_timeout(longest: Duration, lease: Option<Duration>, left: Duration) -> Duration {
     request_limit(longest, lease).min(left.max(MIN_TIMEOUT))
 }
 
 /// The time-out of a request within a wait.
-pub(crate) fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Duration {
+pub fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Duration {
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
 
@@ -106,23 +118,23 @@ fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {
 }
 
 /// The interval of heartbeats that the caller did not choose.
-pub(crate) fn heartbeat_interval(lease: Duration) -> Duration {
+pub fn heartbeat_interval(lease: Duration) -> Duration {
     lease / HEARTBEATS_PER_LEASE
 }
 
 /// The longest interval of heartbeats that can keep a lease.
-pub(crate) fn longest_heartbeat_interval(lease: Duration) -> Duration {
+pub fn longest_heartbeat_interval(lease: Duration) -> Duration {
     lease / 2
 }
 
 /// The time from the sending of one heartbeat to the next.
-pub(crate) fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
-    interval.saturating_sub(interval.mul_f64(HEARTBEAT_JITTER * chance))
+pub fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
+    interval.saturating_sub(part(interval, HEARTBEAT_JITTER * chance))
 }
 
 /// The pause before a heartbeat is retried, with this much of the lease left. With nothing left, the client holds
 /// through an outage.
-pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
+pub fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
     if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
 }
 
@@ -132,71 +144,4 @@ pub(crate) fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration
 pub fn stale_after(lease: Duration) -> Duration {
     let drift = u64::try_from(lease.as_millis().div_ceil(DRIFT)).unwrap_or(u64::MAX);
     lease.saturating_add(Duration::from_millis(drift))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::vectors::{cases, ms};
-    use crate::{Heartbeats, LockRequest};
-
-    const LONGEST: Duration = Duration::from_secs(5);
-
-    fn optional(value: &Value) -> Option<Duration> {
-        (!value.is_null()).then(|| ms(value))
-    }
-
-    fn follows(call: &str, pause: impl Fn(&Value, f64) -> Duration) {
-        for case in cases("timing.json", call) {
-            let given = &case["given"];
-            let pause = pause(given, given["jitter"].as_f64().unwrap_or_default());
-            assert_eq!(json!(pause.as_secs_f64() * 1000.0), json!(case["expect"].as_f64()), "{call}: {}", case["name"]);
-        }
-    }
-
-    #[test]
-    fn pauses_follow_the_vectors() {
-        follows("retryAfter", |given, _| retry_after(given["header"].as_str()));
-        follows("backoff", |given, chance| {
-            let failures = u32::try_from(given["failures"].as_u64().expect("a number")).expect("small");
-            backoff(failures, ms(&given["retryAfterMs"]), chance)
-        });
-        follows("pollPause", |given, chance| {
-            poll_pause(optional(&given["chosenMs"]), ms(&given["retryAfterMs"]), chance)
-        });
-        follows("returnPause", |given, chance| {
-            let unwanted_for = optional(&given["unwantedForMs"]);
-            let returning =
-                optional(&given["releasedAgoMs"]).map(|released_ago| Returning { released_ago, unwanted_for });
-            return_pause(returning, optional(&given["chosenMs"]), chance)
-        });
-        follows("markPause", |_, chance| mark_pause(chance));
-        follows("heartbeatPause", |given, chance| heartbeat_pause(ms(&given["intervalMs"]), chance));
-        follows("heartbeatRetryPause", |given, _| heartbeat_retry_pause(ms(&given["pauseMs"]), ms(&given["leftMs"])));
-    }
-
-    #[test]
-    fn time_outs_follow_the_vectors() {
-        follows("requestTimeout", |given, _| {
-            let (lease, left) = (optional(&given["leaseMs"]), optional(&given["leftMs"]).unwrap_or(Duration::MAX));
-            match given["operation"].as_str() {
-                Some("wait") => poll_timeout(LONGEST, lease.expect("a wait is for a lease"), left),
-                _ => request_timeout(LONGEST, lease, left),
-            }
-        });
-    }
-
-    #[test]
-    fn heartbeat_intervals_follow_the_vectors() {
-        for case in cases("timing.json", "heartbeatInterval") {
-            let lease = ms(&case["given"]["leaseMs"]);
-            let heartbeats = optional(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
-            let checked = LockRequest::new("Moe").heartbeats(heartbeats).keeping.check(lease);
-            let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
-            let result = checked.map_or(json!("invalid"), |()| json!(interval));
-            assert_eq!(result, case["expect"], "{}", case["name"]);
-        }
-    }
 }

@@ -1,0 +1,81 @@
+//! Holds the committed traces to the machine: they are current, take every branch, and stay small.
+
+#![allow(clippy::expect_used, reason = "a test fails by a panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leasehold_recorder::{committed, run, untaken};
+
+/// The most bytes of all traces together: a person must be able to read a diff of them.
+const MOST: usize = 500_000;
+
+#[test]
+fn committed_traces_are_those_of_the_machine() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/vectors/traces");
+    let files = committed();
+    for (rule, text) in &files {
+        let known = fs::read_to_string(folder.join(format!("{rule}.jsonl"))).expect("a file for each rule");
+        assert!(known == *text, "{rule}.jsonl is not current: run `cargo run -p leasehold-recorder`");
+    }
+    let names = fs::read_dir(folder).expect("the folder").count();
+    assert_eq!(names, files.len(), "a file belongs to no rule");
+    assert!(files.values().map(String::len).sum::<usize>() <= MOST);
+}
+
+#[test]
+fn committed_traces_take_every_branch() {
+    assert_eq!(untaken(committed().values()), Vec::<&str>::new());
+}
+
+/// `run` itself checks that no caller that left holds a lock.
+#[test]
+fn nothing_is_left_behind_under_other_seeds() {
+    for seed in 100_000..104_000 {
+        assert!(!run(seed).is_empty());
+    }
+}
+
+/// The files of each client that have rules, and may name their constants. The last two have rules that no machine has
+/// yet: heartbeats and waits.
+const RULES: [&str; 6] = ["_timing.py", "_call.py", "pacing.ts", "call.ts", "turns.ts", "acquisition.ts"];
+/// The constants of a call, as the languages name them, and comparisons that a call makes.
+const CONSTANTS: [&str; 9] = [
+    "UNREACHED_BOUND",
+    "FIRST_BACKOFF",
+    "LAST_BACKOFF",
+    "REQUESTS_PER_LEASE",
+    "MIN_TIMEOUT",
+    "SHORTEST_TIMEOUT",
+    "SHORTEST_REQUEST",
+    "may_arrive",
+    "mayArrive",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        if entry.path().is_dir() {
+            sources(&entry.path(), found);
+        } else if entry.path().extension().is_some_and(|end| end == "rs" || end == "py" || end == "ts") {
+            found.push(entry.path());
+        }
+    }
+}
+
+#[test]
+fn drivers_have_no_constant_of_a_call() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    for folder in ["shared/leasehold-client/src", "clients/python/src", "clients/typescript/src"] {
+        sources(&root.join(folder), &mut found);
+    }
+    let is_numbering = |path: &Path| path.file_stem().is_some_and(|name| name == "_numbers" || name == "numbers");
+    found.retain(|path| !is_numbering(path) && !RULES.iter().any(|name| path.ends_with(name)));
+    assert!(found.len() > 80, "{}", found.len());
+    for path in found {
+        let text = fs::read_to_string(&path).expect("a source");
+        for constant in CONSTANTS {
+            assert!(!text.contains(constant), "{} has {constant}: the machine decides that", path.display());
+        }
+    }
+}
