@@ -81,8 +81,8 @@ async function throughProxy(
 describe("semaphores", { concurrency: 4 }, () => {
   test("dead permit is taken by the servers' clock", async () => {
     const key = freshKey();
-    await newClient().semaphore(key, 1).tryAcquire({ lease: 1000, heartbeatInterval: false });
-    await sleep(2200); // the lease, and the bound of the skew of a second
+    await newClient().semaphore(key, 1).tryAcquire({ lease: 4000, heartbeatInterval: false });
+    await sleep(5200); // the lease, a quarter of which each request has, and the bound of the skew of a second
     heldOf(await newClient().semaphore(key, 1).tryAcquire());
     const guard = guardOf(await newClient().semaphore(key, 1).tryAcquire({ staleness: "clock" }));
     await guard.release();

@@ -10,15 +10,13 @@
 //! | `leaseholdTxBefore` | the whole item before the transaction, where a put replaced it |
 //! | `leaseholdTxImage` | the name of the row that has the item before the transaction, where it is large |
 
-use std::collections::HashMap;
 use std::fmt;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::model::{Operation, PublicId};
-
-/// An item of a user's table: attribute values by name.
-pub type Item = HashMap<String, AttributeValue>;
+use crate::id::PublicId;
+use crate::key::Item;
+use crate::model::Operation;
 
 /// The prefix of all attributes that belong to the protocol. Users may not name one.
 pub const RESERVED_PREFIX: &str = "leaseholdTx";

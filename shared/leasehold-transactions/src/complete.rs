@@ -6,13 +6,13 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, stream};
 
-use crate::attributes::{self, BEFORE, Before, ID, Item, ItemLock, is_reserved, undo_name, undone_name};
-use crate::coordinator::Transactions;
+use crate::attributes::{self, BEFORE, Before, ID, ItemLock, is_reserved, undo_name, undone_name};
 use crate::effort::Effort;
 use crate::error::{Error, NO_TABLE};
-use crate::key::ItemKey;
+use crate::key::{Item, ItemKey};
+use crate::ledger::Ledger;
 use crate::model::State;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::tables::{MAX_STATEMENTS, Outcome, Tables};
 use crate::write::Write;
 
@@ -182,66 +182,67 @@ fn update(key: &ItemKey, restored: Vec<(String, Old)>, reserved: Vec<String>) ->
     write
 }
 
-impl Transactions {
-    /// Frees these items of a decided transaction. If DynamoDB refuses to free one, frees the others and returns the
-    /// item and the reason. `known` is what frees them, where they were read before.
-    ///
-    /// # Errors
-    /// Failures that a retry may resolve.
-    pub(crate) async fn free(
-        &self,
-        record: &Record,
-        keys: Vec<ItemKey>,
-        known: Option<Freeing>,
-    ) -> Result<Option<(ItemKey, String)>, Error> {
-        let mut effort = Effort::new(&self.policy);
-        let (mut left, mut known) = (keys, known);
-        let mut stuck = Vec::new();
-        loop {
-            let freeing = match known.take() {
-                Some(freeing) => Ok(freeing),
-                None => self.freeing(record, &left).await,
-            };
-            let Freeing { mut completions, stuck: also_stuck, .. } = match freeing {
-                Err(error) if error.is_passing() => {
-                    effort.failed(error).await?;
-                    continue;
-                }
-                freeing => freeing?,
-            };
-            stuck.extend(also_stuck);
-            left.clear();
-            // Completions that need an expression come last, so that the others fill their calls.
-            completions.sort_by_key(|completion| completion.statement().is_none());
-            for (key, outcome) in self.carry_out(completions).await {
-                match outcome {
-                    // A missing table contains no locked items.
-                    Outcome::Done | Outcome::NoTable => {}
-                    // After a failed condition, another coordinator freed the item, or changed it while the decision
-                    // was made.
-                    Outcome::Again => left.push(key),
-                    Outcome::Refused(message) => stuck.push((key, message)),
-                }
+/// Frees these items of a decided transaction. If DynamoDB refuses to free one, frees the others and returns the item
+/// and the reason. `known` is what frees them, where they were read before.
+///
+/// # Errors
+/// Failures that a retry may resolve.
+pub(crate) async fn free(
+    ledger: &Ledger,
+    record: &Record,
+    keys: Vec<ItemKey>,
+    known: Option<Freeing>,
+) -> Result<Option<(ItemKey, String)>, Error> {
+    let tables = &ledger.tables;
+    let mut effort = Effort::new(&ledger.policy);
+    let (mut left, mut known) = (keys, known);
+    let mut stuck = Vec::new();
+    loop {
+        let freeing = match known.take() {
+            Some(freeing) => Ok(freeing),
+            None => Freeing::read(tables, record, &left).await,
+        };
+        let Freeing { mut completions, stuck: also_stuck, .. } = match freeing {
+            Err(error) if error.is_passing() => {
+                effort.failed(error).await?;
+                continue;
             }
-            if left.is_empty() {
-                for (key, reason) in &stuck {
-                    tracing::error!(transaction = %record.id, table = key.table(), reason, "an item cannot be freed");
-                }
-                return Ok(stuck.into_iter().next());
+            freeing => freeing?,
+        };
+        stuck.extend(also_stuck);
+        left.clear();
+        // Completions that need an expression come last, so that the others fill their calls.
+        completions.sort_by_key(|completion| completion.statement().is_none());
+        for (key, outcome) in carry_out(tables, completions).await {
+            match outcome {
+                // A missing table contains no locked items.
+                Outcome::Done | Outcome::NoTable => {}
+                // After a failed condition, another coordinator freed the item, or changed it while the decision
+                // was made.
+                Outcome::Again => left.push(key),
+                Outcome::Refused(message) => stuck.push((key, message)),
             }
-            effort.pause().await?;
         }
+        if left.is_empty() {
+            for (key, reason) in &stuck {
+                tracing::error!(transaction = %record.id, table = key.table(), reason, "an item cannot be freed");
+            }
+            return Ok(stuck.into_iter().next());
+        }
+        effort.pause().await?;
     }
+}
 
+impl Freeing {
     /// Reads the items of a transaction, and returns what frees those that it holds. `record` has the outcome, which
     /// may be one that is still to be decided.
-    pub(crate) async fn freeing(&self, record: &Record, keys: &[ItemKey]) -> Result<Freeing, Error> {
-        let mut freeing = Freeing::default();
-        let items = match self.tables.read(keys).await {
+    pub(crate) async fn read(tables: &Tables, record: &Record, keys: &[ItemKey]) -> Result<Self, Error> {
+        let mut freeing = Self::default();
+        let items = match tables.read(keys).await {
             Err(error) if !error.is_passing() && keys.len() > 1 => {
                 // One table is missing or forbidden, which does not affect the items of the other tables.
                 for key in keys {
-                    let one = Box::pin(self.freeing(record, std::slice::from_ref(key))).await?;
+                    let one = Box::pin(Self::read(tables, record, std::slice::from_ref(key))).await?;
                     freeing.completions.extend(one.completions);
                     freeing.stuck.extend(one.stuck);
                     freeing.lost.extend(one.lost);
@@ -256,14 +257,13 @@ impl Transactions {
             items => items?,
         };
         for (key, item) in keys.iter().zip(items) {
-            let held = item.and_then(|item| Some((ItemLock::of(&item)?, item)));
-            let Some((lock, item)) = held.filter(|(lock, _)| record.holds(&lock.value)) else {
+            let Some((lock, item)) = record.lock_on(item.as_ref()).zip(item) else {
                 freeing.lost.push(key.clone());
                 continue;
             };
             let image = match attributes::before(&item, &lock) {
                 Before::InRow(row) if record.state == State::RolledBack && !lock.is_unapplied() => {
-                    if let Some(image) = self.tables.image(&record.id, &row).await? {
+                    if let Some(image) = tables.image(&record.id, &row).await? {
                         Some(image)
                     } else {
                         let reason = "the row that keeps what it was is missing.".to_owned();
@@ -277,20 +277,20 @@ impl Transactions {
         }
         Ok(freeing)
     }
+}
 
-    async fn carry_out(&self, completions: Vec<Completion>) -> Vec<(ItemKey, Outcome)> {
-        let mut groups: Vec<Vec<Completion>> = Vec::new();
-        for completion in completions {
-            let joins = completion.statement().is_some();
-            match groups.last_mut().filter(|group| joins && group.len() < MAX_STATEMENTS) {
-                Some(group) => group.push(completion),
-                None => groups.push(vec![completion]),
-            }
+async fn carry_out(tables: &Tables, completions: Vec<Completion>) -> Vec<(ItemKey, Outcome)> {
+    let mut groups: Vec<Vec<Completion>> = Vec::new();
+    for completion in completions {
+        let joins = completion.statement().is_some();
+        match groups.last_mut().filter(|group| joins && group.len() < MAX_STATEMENTS) {
+            Some(group) => group.push(completion),
+            None => groups.push(vec![completion]),
         }
-        let work: Vec<_> = groups.into_iter().map(|group| free_group(&self.tables, group).boxed()).collect();
-        let outcomes: Vec<_> = stream::iter(work).buffer_unordered(PARALLEL).collect().await;
-        outcomes.into_iter().flatten().collect()
     }
+    let work: Vec<_> = groups.into_iter().map(|group| free_group(tables, group).boxed()).collect();
+    let outcomes: Vec<_> = stream::iter(work).buffer_unordered(PARALLEL).collect().await;
+    outcomes.into_iter().flatten().collect()
 }
 
 /// Frees some items, by one call where they are several.
@@ -324,25 +324,4 @@ async fn free_one(tables: &Tables, completion: Completion) -> (ItemKey, Outcome)
         Err(error) => Outcome::Refused(error.to_string()),
     };
     (key, outcome)
-}
-
-/// Whether a commit has to wait for a put on this item.
-pub(crate) fn is_unapplied(record: &Record, item: Option<&Item>) -> bool {
-    let lock = item.and_then(ItemLock::of).filter(|lock| record.holds(&lock.value));
-    lock.is_some_and(|lock| lock.is_unapplied())
-}
-
-/// Returns the update that removes a finished transaction from the index.
-pub(crate) fn finish(own: &ItemKey, record: &Record, expire_at: u64) -> Write {
-    let update = format!(
-        "SET finished = :true, {} = :expireAt REMOVE {}, {}, stuck",
-        record::EXPIRE_AT,
-        record::SWEEP_SHARD,
-        record::SWEEP_AT
-    );
-    Write::update(own, update)
-        .when("nonce = :nonce")
-        .text(":nonce", &record.nonce)
-        .value(":true", AttributeValue::Bool(true))
-        .number(":expireAt", expire_at)
 }

@@ -42,24 +42,13 @@
 //! back, which is always safe. A transaction is idle where one process saw its record unchanged for long enough, by its
 //! own monotonic clock. No time that another process wrote is compared with a clock.
 
-use leasehold_dynamodb::Clock;
-
 use crate::error::Error;
-use crate::key::ItemKey;
-use crate::model::{PublicId, State};
-use crate::record::{Record, Transaction, record_key};
-use crate::sweep::Watched;
-use crate::tables::Tables;
 
 /// TransactWriteItems takes 4 MB. Sizes here are estimates.
 pub(crate) const MAX_BYTES: usize = 3_500_000;
 
 /// The maximum number of writes in one TransactWriteItems call.
 pub(crate) const MAX_WRITES: usize = 100;
-
-/// The minimum life of rows of entries and images, whatever the retention of outcomes is: a week, in which a sweeper
-/// prolongs the rows of an unfinished transaction.
-const MIN_ROW_LIFE_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The durations that an operator may choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,18 +91,6 @@ impl Default for Policy {
     }
 }
 
-/// Transactions over one transactions table. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Transactions {
-    pub(crate) tables: Tables,
-    pub(crate) policy: Policy,
-    pub(crate) clock: Clock,
-    /// Tables that no transaction may touch.
-    pub(crate) protected: Vec<String>,
-    /// The open transactions that this process has seen in a sweep.
-    pub(crate) watched: Watched,
-}
-
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum StepResult {
@@ -127,51 +104,4 @@ pub(crate) enum StepResult {
     Waited,
     /// The step is impossible: the transaction must be rolled back with this error.
     Abort(Error),
-}
-
-impl Transactions {
-    /// Loads an open transaction. One that was ended before it was begun is rolled back for a call that begins it, and
-    /// does not exist for all others.
-    pub(crate) async fn open(&self, id: &PublicId, is_begin: bool) -> Result<Transaction, Error> {
-        let transaction = self.tables.load(id).await?.ok_or(Error::NotFound)?;
-        match transaction.record.state {
-            State::Pending => Ok(transaction),
-            State::Committed => Err(Error::Committed),
-            State::RolledBack if transaction.record.is_tombstone && !is_begin => Err(Error::NotFound),
-            State::RolledBack => Err(rolled_back(&transaction.record)),
-        }
-    }
-
-    /// Returns the record of a new transaction, which is not yet written.
-    pub(crate) fn new_record(&self, id: PublicId) -> Record {
-        let now = self.clock.now_ms();
-        // Sixty-four random bits distinguish the lives of an id.
-        let nonce = leasehold_dynamodb::fresh_uuid()[..18].replace('-', "");
-        Record::new(id, nonce, now, now + self.policy.idle_ms)
-    }
-
-    /// The time, in epoch seconds, at which the record of a transaction that ends now may be removed.
-    pub(crate) fn forget_at(&self) -> u64 {
-        (self.clock.now_ms() + self.policy.retention_ms) / 1000
-    }
-
-    /// The time, in epoch seconds, at which TTL may remove rows of entries and images that are written now. These rows
-    /// have an end from the start, so that a finished transaction pays for no further write to each of them. A sweeper
-    /// prolongs the rows of an unfinished transaction.
-    pub(crate) fn rows_expire_at(&self) -> u64 {
-        (self.clock.now_ms() + self.row_life_ms()) / 1000
-    }
-
-    pub(crate) fn row_life_ms(&self) -> u64 {
-        self.policy.retention_ms.max(MIN_ROW_LIFE_MS)
-    }
-
-    pub(crate) fn record_item(&self, id: &PublicId) -> ItemKey {
-        ItemKey::new(&self.tables.own, record_key(id))
-    }
-}
-
-/// The error for callers that come after a rollback.
-pub(crate) fn rolled_back(record: &Record) -> Error {
-    Error::RolledBack { reason: record.reason.clone().unwrap_or_else(|| "it was asked for.".to_owned()) }
 }

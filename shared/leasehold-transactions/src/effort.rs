@@ -7,14 +7,12 @@ use leasehold_dynamodb::{jitter, pause};
 use metrics::counter;
 use tokio::time::Instant;
 
-use crate::attributes::ItemLock;
-use crate::coordinator::{Policy, StepResult, Transactions};
+use crate::coordinator::Policy;
 use crate::error::Error;
-use crate::key::ItemKey;
+use crate::id::PublicId;
 use crate::life::Looks;
-use crate::model::{PublicId, State};
+use crate::model::State;
 use crate::record::{Life, Record, Transaction};
-use crate::settle::Wanted;
 
 /// The maximum number of failures, conflicts and stale views that one call survives. The pauses in between take about
 /// five seconds.
@@ -24,17 +22,13 @@ const MAX_TRIES: u32 = 8;
 /// the same work changes the view.
 const MAX_STALE: u32 = 6;
 
-/// The maximum number of reads of an item whose lock belongs to a finished or an unknown transaction. A transaction
-/// gets its record within the time of one write, and frees its items before it is finished.
-const MAX_GHOSTS: u32 = 15;
-
 /// The divisor of the patience of an older transaction with a younger one. The older one still waits for this time, so
 /// that a younger one that is nearly done can finish.
 const ELDERS_SHARE: u32 = 20;
 
 /// The first pause between two looks at a transaction that holds an item. Each pause is longer than the one before, up
 /// to [`LONGEST_LOOK`].
-const LOOK: Duration = Duration::from_millis(30);
+pub(crate) const LOOK: Duration = Duration::from_millis(30);
 
 /// The longest pause between two looks: a tenth of the default patience.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
@@ -128,15 +122,22 @@ impl Effort {
         }
     }
 
+    /// Counts a read of an item with the lock of a transaction that is decided or unknown. Returns their number.
+    pub(crate) fn count_ghost(&mut self, holder: &PublicId) -> u32 {
+        let count = self.ghosts.entry(holder.clone()).or_default();
+        *count += 1;
+        *count
+    }
+
     /// Whether this call has waited for other transactions as long as it may.
-    fn is_out_of_time(&mut self) -> bool {
+    pub(crate) fn is_out_of_time(&mut self) -> bool {
         let since = *self.contended_since.get_or_insert_with(Instant::now);
         since.elapsed() > Duration::from_millis(self.policy.contention_ms)
     }
 
     /// Returns the pause before the next look at a transaction that holds an item, or `None` if its time is over. Only
     /// this call's own clock decides: the time since which it has seen no change.
-    fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
+    pub(crate) fn patience_with(&mut self, other: &Record, me: &Record) -> Option<Duration> {
         let now = Instant::now();
         let sighting = self.rivals.entry(other.id.clone()).or_insert_with(|| Sighting {
             looks: Looks::first(other.life(), now),
@@ -160,64 +161,4 @@ impl Effort {
         let left = allowed.checked_sub(waited).filter(|left| !left.is_zero())?;
         Some((longest / 2 + jitter(longest / 2)).min(left))
     }
-}
-
-impl Transactions {
-    /// Resolves a conflict with a transaction that holds items which `me` needs. Waits until the other transaction is
-    /// decided, by looks at the two records alone, or rolls it back when its time is over. Frees the items if their
-    /// transaction is decided and leaves them locked.
-    pub(crate) async fn resolve_conflict(
-        &self,
-        me: &Record,
-        keys: Vec<ItemKey>,
-        lock: &ItemLock,
-        effort: &mut Effort,
-    ) -> Result<StepResult, Error> {
-        let other = &lock.value.holder;
-        loop {
-            let theirs = self.tables.record(other).await?;
-            let theirs = match theirs.filter(|theirs| theirs.holds(&lock.value) && !theirs.finished) {
-                Some(theirs) if theirs.state == State::Pending => theirs,
-                // The other transaction freed the item after it was read, or is about to, or its record is not visible
-                // yet. Or an old copy of the item was restored together with its lock.
-                theirs => {
-                    let ghosts = effort.ghosts.entry(other.clone()).or_default();
-                    *ghosts += 1;
-                    match theirs {
-                        // Other waiters, or a sweeper, free its other items.
-                        Some(theirs) if *ghosts > 1 => {
-                            if let Some((key, reason)) = self.free(&theirs, keys, None).await? {
-                                return Err(Error::stuck(other, &key, &reason));
-                            }
-                        }
-                        None if *ghosts > MAX_GHOSTS => return Err(Error::stray(&keys[0], lock)),
-                        _ => look_again_after(LOOK).await,
-                    }
-                    return Ok(StepResult::Waited);
-                }
-            };
-            // The call is a repeat of one that began the transaction, or the transaction is over meanwhile.
-            let is_stale = |mine: Record| mine.state != State::Pending;
-            if *other == me.id || self.tables.record(&me.id).await?.is_some_and(is_stale) {
-                return Ok(StepResult::Waited);
-            }
-            if effort.is_out_of_time() {
-                let key = Box::new(keys[0].clone());
-                let age_ms = self.clock.now_ms().saturating_sub(theirs.created_at);
-                return Err(Error::Contended { other: other.clone(), key, age_ms });
-            }
-            let Some(pause) = effort.patience_with(&theirs, me) else {
-                tracing::info!(transaction = %me.id, %other, "rolls back another transaction");
-                let reason = format!("the transaction {} needed its item {}.", me.id, keys[0]);
-                self.settle(other, Wanted::rollback(reason)).await?;
-                return Ok(StepResult::Waited);
-            };
-            look_again_after(pause).await;
-        }
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the pause between two looks")]
-async fn look_again_after(pause: Duration) {
-    tokio::time::sleep(pause).await;
 }

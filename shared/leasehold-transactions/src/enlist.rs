@@ -1,23 +1,24 @@
 //! Adding: the transaction records requests, locks their items and changes them, in one write for up to 98 items.
 
-use std::collections::BTreeSet;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
+use crate::answer::answers;
 use crate::attributes::{
-    self, BEFORE, Before, ID, IMAGE, Item, ItemLock, LOCKED_AT, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
+    self, BEFORE, Before, ID, IMAGE, ItemLock, LOCKED_AT, LockValue, OPERATION, TRANSIENT, size, strip, undo_name,
 };
-use crate::complete::is_unapplied;
-use crate::coordinator::{MAX_BYTES, MAX_WRITES, StepResult, Transactions};
+use crate::conflict;
+use crate::coordinator::{MAX_BYTES, MAX_WRITES, StepResult};
 use crate::effort::Effort;
 use crate::error::Error;
-use crate::expression::{and_set, both, top_level};
-use crate::key::ItemKey;
-use crate::model::{Action, Operation, PublicId, State};
+use crate::expression::{and_set, both};
+use crate::id::PublicId;
+use crate::key::{Item, ItemKey};
+use crate::ledger::Ledger;
+use crate::model::{Action, Answer, Operation, State};
 use crate::prepare::Prepared;
 use crate::record::{self, Record, RecordEntry, Transaction, encode_entries, image_name};
-use crate::settle::{Wanted, puts_of};
+use crate::settle::{Settler, Wanted};
 use crate::tables::{Reason, Written};
 use crate::write::Write;
 
@@ -30,16 +31,29 @@ const MAX_IMAGE_IN_ITEM: usize = 180_000;
 /// The maximum number of puts that are applied concurrently.
 const PARALLEL: usize = 16;
 
-impl Transactions {
-    /// Records and applies all requests that the transaction does not have yet. `new` is a transaction without a
-    /// record: its record is written together with the first lock.
-    pub(crate) async fn enlist(
+/// Adds requests to transactions.
+#[derive(Debug, Clone)]
+pub(crate) struct Enlister {
+    pub(crate) ledger: Ledger,
+    pub(crate) settler: Settler,
+}
+
+impl Enlister {
+    /// Records and applies all requests that the transaction does not have yet, and returns their answers. `new` is a
+    /// transaction without a record: its record is written together with the first lock.
+    pub(crate) async fn add(
         &self,
         id: &PublicId,
         prepared: &[Prepared],
         new: Option<Record>,
-        effort: &mut Effort,
-    ) -> Result<Transaction, Error> {
+    ) -> Result<(Transaction, Vec<Answer>), Error> {
+        let transaction = self.enlist(id, prepared, new).await?;
+        let answers = answers(&self.ledger, &transaction.record, prepared).await?;
+        Ok((transaction, answers))
+    }
+
+    async fn enlist(&self, id: &PublicId, prepared: &[Prepared], new: Option<Record>) -> Result<Transaction, Error> {
+        let mut effort = Effort::new(&self.ledger.policy);
         let digest = new.as_ref().and_then(|record| record.digest.clone());
         let mut known = new.map(Transaction::new);
         let is_begin = known.is_some();
@@ -49,8 +63,8 @@ impl Transactions {
                 transaction
             } else {
                 is_new = false;
-                let transaction = self.open(id, is_begin).await?;
-                refuse_other(&transaction.record, digest.as_deref())?;
+                let transaction = self.ledger.open(id, is_begin).await?;
+                transaction.record.refuse_other(digest.as_deref())?;
                 transaction
             };
             let missing = missing(&transaction, prepared);
@@ -60,7 +74,7 @@ impl Transactions {
                     effort.count_wait();
                     return Ok(transaction);
                 }
-                Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, effort).await,
+                Ok(StepResult::Done) => self.lock(&mut transaction, &missing, is_new, &mut effort).await,
                 step => step,
             };
             match step {
@@ -98,7 +112,7 @@ impl Transactions {
     /// Returns a new transaction of which the tables have no trace, so that it is begun anew. Returns `None` for a
     /// transaction that must be read again.
     async fn unless_begun(&self, transaction: Transaction, is_new: bool) -> Result<Option<Transaction>, Error> {
-        let is_begun = !is_new || self.tables.record(&transaction.record.id).await?.is_some();
+        let is_begun = !is_new || self.ledger.tables.record(&transaction.record.id).await?.is_some();
         Ok((!is_begun).then_some(transaction))
     }
 
@@ -106,12 +120,12 @@ impl Transactions {
     /// even if there was none. The transaction goes on only if it has an unexpected record.
     async fn abort(&self, record: &Record, is_new: bool, error: Error) -> Result<(), Error> {
         if is_new {
-            return match self.leave_rolled_back(record, error.to_string()).await? {
+            return match self.ledger.leave_rolled_back(record, error.to_string()).await? {
                 None => Err(error),
                 Some(_) => Ok(()),
             };
         }
-        let settled = self.settle(&record.id, Wanted::rollback(error.to_string())).await?;
+        let settled = self.settler.settle(&record.id, Wanted::rollback(error.to_string())).await?;
         Err(if settled.record.state == State::Committed { Error::Committed } else { error })
     }
 
@@ -125,7 +139,7 @@ impl Transactions {
     ) -> Result<StepResult, Error> {
         let candidates = &missing[..missing.len().min(effort.batch_limit(MAX_WRITES - OWN_WRITES))];
         let keys: Vec<_> = candidates.iter().map(|candidate| candidate.key.clone()).collect();
-        let items = match self.tables.read(&keys).await {
+        let items = match self.ledger.tables.read(&keys).await {
             Ok(items) => items,
             Err(error) => {
                 // The items may be too large to be read together in time.
@@ -136,14 +150,14 @@ impl Transactions {
         let chosen = match choose(transaction, candidates, items) {
             Ok(chosen) => chosen,
             Err(Obstacle::Held(keys, lock)) => {
-                return self.resolve_conflict(&transaction.record, keys, &lock, effort).await;
+                return conflict::resolve(&self.settler, &transaction.record, keys, &lock, effort).await;
             }
             Err(Obstacle::Stale) => return Ok(StepResult::Stale),
             Err(Obstacle::Unapplied) => return Ok(StepResult::Again),
         };
         let record = &transaction.record;
         let version = record.version + 1;
-        let now = self.clock.now_ms();
+        let now = self.ledger.clock.now_ms();
         let mut added = Vec::new();
         let (mut writes, mut owners) = (Vec::new(), Vec::new());
         let mut has_unapplied = false;
@@ -157,7 +171,7 @@ impl Transactions {
             });
             has_unapplied |= chosen.waits_for_apply();
             if let Some((row, image)) = chosen.image_row(record, version) {
-                self.keep_image(&record.id, &row, image).await?;
+                self.ledger.keep_image(&record.id, &row, image).await?;
             }
             for part in chosen.writes(record, version, now) {
                 owners.push((chosen, part.is_users));
@@ -167,7 +181,7 @@ impl Transactions {
         let (own, record) = self.bump_record(record, is_new, now, &added, has_unapplied);
         let own_count = own.len();
         writes.splice(0..0, own);
-        match self.tables.transact(writes).await {
+        match self.ledger.tables.transact(writes).await {
             Ok(Written::Done) => {
                 transaction.record = record;
                 transaction.entries.extend(added);
@@ -180,7 +194,7 @@ impl Transactions {
                 Some(Reason::Busy) => Ok(StepResult::Again),
                 _ => match refusal(&transaction.record, reasons.into_iter().skip(own_count), owners) {
                     Refusal::Holder(key, lock) => {
-                        self.resolve_conflict(&transaction.record, vec![key], &lock, effort).await
+                        conflict::resolve(&self.settler, &transaction.record, vec![key], &lock, effort).await
                     }
                     Refusal::Final(error) => Ok(StepResult::Abort(error)),
                     Refusal::Passing => Ok(StepResult::Again),
@@ -219,10 +233,10 @@ impl Transactions {
         }
         let mut writes = Vec::new();
         if is_new {
-            writes.push(self.new_row(&next, None));
+            writes.push(self.ledger.new_row(&next, None));
         } else {
             let mut update = "SET #version = :next, lastWorkedAt = :now".to_owned();
-            let mut write = Write::update(&self.record_item(&record.id), "")
+            let mut write = Write::update(&self.ledger.record_item(&record.id), "")
                 .when("#state = :pending AND #version = :version AND nonce = :nonce")
                 .name("#state", "state")
                 .name("#version", "version")
@@ -249,8 +263,8 @@ impl Transactions {
             writes.push(write);
         }
         if !is_inline {
-            let row = record::batch(record, next.version, added, self.rows_expire_at());
-            writes.push(Write::put(&self.tables.own, row));
+            let row = record::batch(record, next.version, added, self.ledger.rows_expire_at());
+            writes.push(Write::put(&self.ledger.tables.own, row));
         }
         (writes, next)
     }
@@ -259,8 +273,8 @@ impl Transactions {
     async fn apply_puts(&self, transaction: &mut Transaction, prepared: &[Prepared]) -> Result<StepResult, Error> {
         for version in transaction.record.unapplied.clone() {
             let record = &transaction.record;
-            let keys = puts_of(transaction, version);
-            let items = self.tables.read(&keys).await?;
+            let keys = transaction.puts_of(version);
+            let items = self.ledger.tables.read(&keys).await?;
             let mut waiting = Vec::new();
             let mut is_ours = true;
             for (key, item) in keys.iter().zip(items) {
@@ -269,8 +283,8 @@ impl Transactions {
                 match (prepared.iter().find(is_this), item) {
                     // Another coordinator rolled the transaction back, or another writer overwrote the item together
                     // with its lock.
-                    (Some(_), item) if !is_held(record, item.as_ref()) => return Ok(StepResult::Stale),
-                    (_, item) if !is_unapplied(record, item.as_ref()) => {}
+                    (Some(_), item) if record.lock_on(item.as_ref()).is_none() => return Ok(StepResult::Stale),
+                    (_, item) if !record.awaits_put_on(item.as_ref()) => {}
                     (Some(candidate), Some(item)) => waiting.push((candidate, item)),
                     _ => is_ours = false,
                 }
@@ -282,7 +296,7 @@ impl Transactions {
                 return Ok(step);
             }
             if is_ours {
-                self.confirm(transaction, version).await?;
+                self.ledger.confirm(transaction, version).await?;
             }
         }
         Ok(StepResult::Done)
@@ -297,7 +311,7 @@ impl Transactions {
         let mut content = content.clone();
         if size(&before) > MAX_IMAGE_IN_ITEM {
             let row = image_name(record, lock.value.version, &candidate.key);
-            self.keep_image(&record.id, &row, before).await?;
+            self.ledger.keep_image(&record.id, &row, before).await?;
             content.insert(IMAGE.to_owned(), record::text(row));
         } else {
             content.insert(BEFORE.to_owned(), AttributeValue::M(before));
@@ -309,7 +323,7 @@ impl Transactions {
         }
         let write = Write::put(candidate.key.table(), content);
         let write = write.when(format!("{ID} = :seen")).value(":seen", lock.seen);
-        match self.tables.write(write).await {
+        match self.ledger.tables.write(write).await {
             Ok(true) => Ok(StepResult::Done),
             Ok(false) => Ok(StepResult::Stale),
             Err(Error::InvalidRequest { message, .. }) => {
@@ -319,25 +333,6 @@ impl Transactions {
             Err(error) => Err(error),
         }
     }
-
-    /// Keeps the old item in a row of its own.
-    async fn keep_image(&self, id: &PublicId, row: &str, item: Item) -> Result<(), Error> {
-        let image = record::image(id, row, item, self.rows_expire_at());
-        self.tables.write(Write::put(&self.tables.own, image)).await.map(drop)
-    }
-}
-
-fn is_held(record: &Record, item: Option<&Item>) -> bool {
-    item.and_then(ItemLock::of).is_some_and(|lock| record.holds(&lock.value))
-}
-
-/// Refuses a one-call transaction whose id belongs to another one, or to a transaction of several calls. A tombstone
-/// belongs to none.
-pub(crate) fn refuse_other(record: &Record, digest: Option<&[u8]>) -> Result<(), Error> {
-    if digest.is_none() || record.is_tombstone || record.digest.as_deref() == digest {
-        return Ok(());
-    }
-    Err(Error::invalid("transactionId", "Another transaction has this id."))
 }
 
 /// Refuses updates of items that the transaction deletes, before anything is written.
@@ -392,9 +387,8 @@ fn choose<'a>(
     candidates: &[&'a Prepared],
     items: Vec<Option<Item>>,
 ) -> Result<Vec<Chosen<'a>>, Obstacle> {
-    let foreign = |item: &Option<Item>| {
-        item.as_ref().and_then(ItemLock::of).filter(|lock| !transaction.record.holds(&lock.value))
-    };
+    let foreign =
+        |item: &Option<Item>| item.as_ref().and_then(ItemLock::of).filter(|lock| !transaction.record.holds(lock));
     if let Some(lock) = items.iter().find_map(foreign) {
         let is_its = |item: &Option<Item>| foreign(item).is_some_and(|other| other.value.is_of(&lock.value));
         let held = candidates.iter().zip(&items).filter(|(_, item)| is_its(item));
@@ -446,7 +440,7 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
             Reason::TooLarge(message) => return Refusal::Final(Error::TooLarge(message)),
             Reason::Condition(now) => {
                 let lock = now.as_ref().and_then(ItemLock::of);
-                if let Some(lock) = lock.as_ref().filter(|lock| !record.holds(&lock.value)) {
+                if let Some(lock) = lock.as_ref().filter(|lock| !record.holds(lock)) {
                     return Refusal::Holder(candidate.key.clone(), lock.clone());
                 }
                 let is_as_read = match (&chosen.held, &lock) {
@@ -456,7 +450,7 @@ fn refusal(record: &Record, reasons: impl Iterator<Item = Reason>, owners: Vec<(
                     (Some(held), None) => held.is_absent(),
                 };
                 if is_as_read && is_users {
-                    let item = shown(candidate, now);
+                    let item = candidate.shown(now);
                     let key = Box::new(candidate.key.clone());
                     return Refusal::Final(Error::ConditionFailed { request: candidate.index, key, item });
                 }
@@ -593,32 +587,4 @@ fn lock_attributes(lock: &LockValue, operation: Operation, now: u64) -> Item {
         (OPERATION.to_owned(), record::text(operation.as_str())),
         (LOCKED_AT.to_owned(), record::number(now)),
     ])
-}
-
-/// Returns the item of a failed condition, if the caller asked for it.
-pub(crate) fn shown(candidate: &Prepared, item: Option<Item>) -> Option<Item> {
-    let is_absent = item.as_ref().and_then(ItemLock::of).is_some_and(|lock| lock.is_absent());
-    item.filter(|_| candidate.request.return_item_on_failure && !is_absent).map(strip)
-}
-
-impl Prepared {
-    pub(crate) const fn operation(&self) -> Operation {
-        self.request.action.operation()
-    }
-
-    /// The attributes that an update changes.
-    pub(crate) fn changed_names(&self) -> BTreeSet<&str> {
-        self.changed.iter().map(|path| top_level(path, &self.request.names)).collect()
-    }
-
-    /// An estimate of the bytes of its write.
-    pub(crate) fn bytes(&self) -> usize {
-        let content = match &self.request.action {
-            Action::Put { item } => size(item),
-            Action::Get { .. } | Action::Check { .. } | Action::Update { .. } | Action::Delete { .. } => {
-                size(self.key.attributes())
-            }
-        };
-        content + size(&self.request.values) + 300
-    }
 }

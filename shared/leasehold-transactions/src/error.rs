@@ -3,9 +3,8 @@
 use leasehold_dynamodb::{Failure, FailureKind};
 
 use crate::attributes::ItemLock;
-use crate::key::ItemKey;
-use crate::model::TransactionId;
-use crate::{Item, PublicId};
+use crate::id::{PublicId, TransactionId};
+use crate::key::{Item, ItemKey};
 
 /// The reason why there is no answer, or not the expected one.
 ///

@@ -1,11 +1,13 @@
-//! The name of an item: a table and a key, comparable and in one order for all coordinators.
+//! An item, and its name: a table and a key, comparable and in one order for all coordinators.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::attributes::Item;
+/// An item of a user's table: attribute values by name.
+pub type Item = HashMap<String, AttributeValue>;
 
 /// The key of one item. Two keys are equal if they name one item in DynamoDB.
 #[derive(Debug, Clone)]

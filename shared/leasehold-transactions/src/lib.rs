@@ -6,17 +6,22 @@
 //! "From CD to ACID: Adding Atomicity and Isolation to DynamoDB", with its steps batched into TransactWriteItems calls.
 //!
 //! ```text
-//! transactions  the calls: begin, add, commit, rollback, run, status
+//! transactions  Transactions, the calls: begin, add, commit, rollback, run, status
+//! read          Reader: reads outside of transactions, at an isolation level
+//! sweep         Sweeper: ends transactions that coordinators left unfinished
+//! operate       Operator: lists, finds strays, unlocks
+//!
 //! coordinator   THE PROTOCOL, and why it is safe
-//! enlist        adding: lock and change items, with their undo in them
-//! settle        the decision
 //! life          the life cycle, as pure functions
+//! one_shot      OneShot: the short path, where one call is enough
+//! enlist        Enlister: locks and changes items, with their undo in them
+//! answer        what the requests of a call return
+//! conflict      waiting for another transaction, or its rollback
+//! settle        Settler: the decision, and the end of the transaction
 //! complete      freeing the items of a decided transaction
-//! effort        contention: the limits of patience with other transactions
-//! one_shot      the short path, where one call is enough
-//! read          reads outside of transactions, at an isolation level
-//! sweep         ends transactions that coordinators left unfinished
-//! operate       the operators' calls: list, find strays, unlock
+//! ledger        Ledger: the writes of TX records
+//! effort        the limits of one call: its pauses, and its patience
+//! tables        Tables: the calls to DynamoDB
 //! record        the rows of the transactions table
 //! attributes    the attributes of an item while it takes part
 //! capacity      what a call consumes
@@ -33,15 +38,19 @@
 //! **Limits.** An item with its undo has at most 400 KB, and is nested at most 30 deep. One call takes an item once;
 //! several calls take it several times. 1000 requests a call, any number of calls.
 
+mod answer;
 mod attributes;
 mod capacity;
 mod complete;
+mod conflict;
 mod coordinator;
 mod effort;
 mod enlist;
 mod error;
 mod expression;
+mod id;
 mod key;
+mod ledger;
 pub mod life;
 mod model;
 mod one_shot;
@@ -57,15 +66,19 @@ mod tables;
 mod transactions;
 mod write;
 
-pub use attributes::{Item, RESERVED_PREFIX};
+pub use attributes::RESERVED_PREFIX;
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use capacity::{Units, measured};
-pub use coordinator::{Policy, Transactions};
+pub use coordinator::Policy;
 pub use error::{Error, Source};
-pub use key::ItemKey;
+pub use id::{PublicId, TransactionId};
+pub use key::{Item, ItemKey};
 pub use model::{
-    Action, Answer, Expected, Isolation, Operation, Participant, PublicId, ReturnValues, State, Status, Stray,
-    StrayPage, StraysRequest, Swept, TransactionId, TransactionPage, TransactionRequest,
+    Action, Answer, Expected, Isolation, Operation, Participant, ReturnValues, State, Status, Stray, StrayPage,
+    StraysRequest, Swept, TransactionPage, TransactionRequest,
 };
-pub use read::{ItemPage, ListRequest, ReadRequest};
+pub use operate::Operator;
+pub use read::{ItemPage, ListRequest, ReadRequest, Reader};
 pub use schema::ensure_table;
+pub use sweep::Sweeper;
+pub use transactions::Transactions;

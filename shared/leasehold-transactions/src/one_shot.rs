@@ -5,18 +5,29 @@
 //! All other transactions take the long path.
 
 use crate::attributes::{self, ID, ItemLock};
-use crate::coordinator::{MAX_BYTES, MAX_WRITES, Transactions, rolled_back};
+use crate::coordinator::{MAX_BYTES, MAX_WRITES};
 use crate::effort::Effort;
-use crate::enlist::{refuse_other, shown};
+use crate::enlist::Enlister;
 use crate::error::Error;
 use crate::expression::both;
-use crate::model::{Action, Answer, Operation, ReturnValues, State};
+use crate::id::TransactionId;
+use crate::key::Item;
+use crate::ledger::Ledger;
+use crate::model::{Action, Answer, Operation, State};
 use crate::prepare::Prepared;
 use crate::record::{Record, RecordEntry};
 use crate::settle::Wanted;
 use crate::tables::{Reason, Written};
-use crate::transactions::reads_only;
 use crate::write::Write;
+
+/// A transaction in one call.
+pub(crate) struct OneShot<'a> {
+    pub(crate) enlister: &'a Enlister,
+    pub(crate) record: Record,
+    /// Whether the caller named the id: a read without one leaves no record.
+    pub(crate) is_named: bool,
+    pub(crate) prepared: &'a [Prepared],
+}
 
 /// The result of the short path.
 enum Short {
@@ -25,54 +36,109 @@ enum Short {
     Closed,
 }
 
-impl Transactions {
-    /// Carries out all requests at once. `is_named` says whether the caller named the id: a read without one leaves no
-    /// record.
-    pub(crate) async fn one_shot(
-        &self,
-        record: &Record,
-        is_named: bool,
-        prepared: &[Prepared],
-    ) -> Result<Vec<Answer>, Error> {
-        let id = &record.id;
-        let short = if !prepared.is_empty() && reads_only(prepared) {
-            self.read_all(record, is_named, prepared).await?
-        } else {
-            self.write_all(record, prepared).await?
+impl OneShot<'_> {
+    /// Carries out all requests. Returns their answers, or the error and whether the outcome is certain.
+    ///
+    /// # Errors
+    /// `Unknown`, with the id, where no id was named and the outcome is not certain.
+    pub(crate) async fn run(&self, id: &TransactionId) -> Result<Vec<Answer>, Error> {
+        let error = match self.attempt().await {
+            Ok(answers) => return Ok(answers),
+            Err(error) => error,
         };
+        if !error.ends_one_shot() && self.is_named {
+            return Err(error);
+        }
+        // Before the final error, a record must stop an earlier attempt without an answer that may still come late.
+        match self.enlister.settler.abandon(&self.record).await {
+            Some(State::Committed) => self.answer_repeat().await,
+            Some(_) if error.is_passing() && !self.only_reads() => Err(Error::RolledBack { reason: error.to_string() }),
+            Some(_) => Err(error),
+            None if !self.is_named => Err(Error::Unknown { id: id.clone(), source: Box::new(error) }),
+            None if error.is_passing() => Err(error),
+            None => Err(Error::Unavailable("the outcome is not certain".into())),
+        }
+    }
+
+    async fn attempt(&self) -> Result<Vec<Answer>, Error> {
+        let is_read = !self.prepared.is_empty() && self.only_reads();
+        let short = if is_read { self.read_all().await? } else { self.write_all().await? };
         if let Short::Done(answers) = short {
             return Ok(answers);
         }
-        let mut effort = Effort::new(&self.policy);
-        let transaction = match self.enlist(id, prepared, Some(record.clone()), &mut effort).await {
-            Ok(transaction) => transaction,
+        let id = &self.record.id;
+        let (transaction, answers) = match self.enlister.add(id, self.prepared, Some(self.record.clone())).await {
+            Ok(added) => added,
             // The call is a repeat, and its answers were removed with the locks.
-            Err(Error::Committed) => return self.answer_repeat(record, prepared).await,
+            Err(Error::Committed) => return self.answer_repeat().await,
             Err(error) => return Err(error),
         };
-        let answers = self.answers(&transaction.record, prepared).await?;
-        let settled = self.settle_known(id, Some(transaction), Wanted::whole_commit()).await?;
-        if settled.record.state == State::Committed { Ok(answers) } else { Err(rolled_back(&settled.record)) }
+        let settled = self.enlister.settler.settle_known(id, Some(transaction), Wanted::whole_commit()).await?;
+        if settled.record.state == State::Committed { Ok(answers) } else { Err(settled.record.rolled_back()) }
     }
 
     /// Answers a call whose id is that of a committed transaction. Fails unless that transaction had the same requests.
-    pub(crate) async fn answer_repeat(&self, record: &Record, prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
-        let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
-        refuse_other(&found, record.digest.as_deref())?;
-        answer_again(prepared)
+    async fn answer_repeat(&self) -> Result<Vec<Answer>, Error> {
+        self.found().await?;
+        self.answer_again()
+    }
+
+    /// Answers a repeat of a committed call. The answers were removed with the locks.
+    fn answer_again(&self) -> Result<Vec<Answer>, Error> {
+        if self.asks_for_nothing() { Ok(vec![Answer::default(); self.prepared.len()]) } else { Err(Error::Committed) }
+    }
+
+    /// Returns the record that the tables have under this id, if it is of the same requests.
+    async fn found(&self) -> Result<Record, Error> {
+        let found = self.ledger().tables.record(&self.record.id).await?.ok_or(Error::NotFound)?;
+        found.refuse_other(self.record.digest.as_deref())?;
+        Ok(found)
+    }
+
+    const fn ledger(&self) -> &Ledger {
+        &self.enlister.ledger
+    }
+
+    /// Whether the requests change nothing.
+    fn only_reads(&self) -> bool {
+        self.prepared.iter().all(|request| request.operation() == Operation::Get)
+    }
+
+    /// Whether the requests fit into one TransactWriteItems call, and ask for nothing that it does not return.
+    fn fits(&self) -> bool {
+        let bytes: usize = self.prepared.iter().map(Prepared::bytes).sum();
+        self.asks_for_nothing() && self.prepared.len() < MAX_WRITES && bytes <= MAX_BYTES
+    }
+
+    fn asks_for_nothing(&self) -> bool {
+        !self.prepared.iter().any(Prepared::wants_item)
+    }
+
+    /// The record of a transaction that is completed by one call. It lists the items while that adds no cost.
+    fn committed(&self) -> Record {
+        let entry = |request: &Prepared| RecordEntry {
+            key: request.key.clone(),
+            operation: request.operation(),
+            version: 1,
+            digest: request.digest.clone(),
+        };
+        let entries: Vec<_> = self.prepared.iter().map(entry).collect();
+        let record = Record { state: State::Committed, finished: true, sweep_at: None, ..self.record.clone() };
+        if record.has_room_for(&entries) { Record { entries, ..record } } else { record }
     }
 
     /// Makes all writes in one call, with a record of the outcome.
-    async fn write_all(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        if !fits(prepared) {
+    async fn write_all(&self) -> Result<Short, Error> {
+        if !self.fits() {
             return Ok(Short::Closed);
         }
-        let mut effort = Effort::new(&self.policy);
+        let ledger = self.ledger();
+        let mut effort = Effort::new(&ledger.policy);
         loop {
-            let record_write = self.new_row(&committed(record, prepared), Some(self.forget_at()));
-            let writes = std::iter::once(record_write).chain(prepared.iter().map(write)).collect();
-            let reasons = match self.tables.transact(writes).await {
-                Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); prepared.len()])),
+            let record_write = ledger.new_row(&self.committed(), Some(ledger.forget_at()));
+            let writes = std::iter::once(record_write).chain(self.prepared.iter().map(write)).collect();
+            let reasons = match ledger.tables.transact(writes).await {
+                Ok(Written::Done) => return Ok(Short::Done(vec![Answer::default(); self.prepared.len()])),
                 Ok(Written::Cancelled(reasons)) => reasons,
                 Err(error) if error.is_passing() => {
                     effort.failed(error).await?;
@@ -84,7 +150,7 @@ impl Transactions {
             };
             let mut reasons = reasons.into_iter();
             match reasons.next() {
-                Some(Reason::Condition(_)) => return self.repeated(record, prepared).await,
+                Some(Reason::Condition(_)) => return self.repeated().await,
                 // This same call may be under way, and may have caused the reasons that the items give.
                 Some(Reason::Busy) => {
                     effort.pause().await?;
@@ -92,20 +158,21 @@ impl Transactions {
                 }
                 _ => {}
             }
-            match verdict(reasons.collect(), prepared) {
+            match verdict(reasons.collect(), self.prepared) {
                 Verdict::Busy => effort.pause().await?,
                 Verdict::Locked => return Ok(Short::Closed),
-                Verdict::Refused(error) => return self.refuse(record, prepared, error).await,
+                Verdict::Refused(error) => return self.refuse(error).await,
             }
         }
     }
 
-    async fn read_all(&self, record: &Record, is_named: bool, prepared: &[Prepared]) -> Result<Short, Error> {
-        if prepared.len() > MAX_WRITES {
+    async fn read_all(&self) -> Result<Short, Error> {
+        if self.prepared.len() > MAX_WRITES {
             return Ok(Short::Closed);
         }
-        let keys: Vec<_> = prepared.iter().map(|request| request.key.clone()).collect();
-        let items = match self.tables.read_together(&keys).await {
+        let ledger = self.ledger();
+        let keys: Vec<_> = self.prepared.iter().map(|request| request.key.clone()).collect();
+        let items = match ledger.tables.read_together(&keys).await {
             Ok(Some(items)) => items,
             Err(error) if error.is_passing() => return Err(error),
             // Other writers are changing the items, or the items are too large to be read at once.
@@ -114,55 +181,37 @@ impl Transactions {
         if items.iter().flatten().any(|item| ItemLock::of(item).is_some()) {
             return Ok(Short::Closed);
         }
-        if is_named && !self.put_finished(&committed(record, prepared)).await? {
-            let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
+        if self.is_named && !ledger.put_finished(&self.committed()).await? {
+            let found = ledger.tables.record(&self.record.id).await?.ok_or(Error::NotFound)?;
             match found.state {
                 // A repeat of a completed read reads anew.
-                State::Committed => refuse_other(&found, record.digest.as_deref())?,
-                State::RolledBack => return Err(rolled_back(&found)),
+                State::Committed => found.refuse_other(self.record.digest.as_deref())?,
+                State::RolledBack => return Err(found.rolled_back()),
                 State::Pending => return Ok(Short::Closed),
             }
         }
-        let answer = |(item, request): (Option<attributes::Item>, &Prepared)| Answer { item: request.project(item) };
-        Ok(Short::Done(items.into_iter().map(attributes::present).zip(prepared).map(answer).collect()))
+        let answer = |(item, request): (Option<Item>, &Prepared)| Answer { item: request.project(item) };
+        Ok(Short::Done(items.into_iter().map(attributes::present).zip(self.prepared).map(answer).collect()))
     }
 
     /// Keeps a record of a transaction that failed, as the long path does.
-    async fn refuse(&self, record: &Record, prepared: &[Prepared], error: Error) -> Result<Short, Error> {
-        if self.leave_rolled_back(record, error.to_string()).await?.is_none() {
+    async fn refuse(&self, error: Error) -> Result<Short, Error> {
+        if self.ledger().leave_rolled_back(&self.record, error.to_string()).await?.is_none() {
             return Err(error);
         }
         // An earlier attempt without an answer was carried out after all.
-        self.repeated(record, prepared).await
+        self.repeated().await
     }
 
     /// Answers a call whose id is in use. It is either a repeat, or a call that reuses the id of another transaction.
-    async fn repeated(&self, record: &Record, prepared: &[Prepared]) -> Result<Short, Error> {
-        let found = self.tables.record(&record.id).await?.ok_or(Error::NotFound)?;
-        refuse_other(&found, record.digest.as_deref())?;
+    async fn repeated(&self) -> Result<Short, Error> {
+        let found = self.found().await?;
         match found.state {
-            State::Committed => answer_again(prepared).map(Short::Done),
-            State::RolledBack => Err(rolled_back(&found)),
+            State::Committed => self.answer_again().map(Short::Done),
+            State::RolledBack => Err(found.rolled_back()),
             State::Pending => Ok(Short::Closed),
         }
     }
-}
-
-/// Whether the requests fit into one TransactWriteItems call, and ask for nothing that it does not return.
-fn fits(prepared: &[Prepared]) -> bool {
-    let bytes: usize = prepared.iter().map(Prepared::bytes).sum();
-    asks_for_nothing(prepared) && prepared.len() < MAX_WRITES && bytes <= MAX_BYTES
-}
-
-/// Answers a repeat of a committed call. The answers were removed with the locks.
-fn answer_again(prepared: &[Prepared]) -> Result<Vec<Answer>, Error> {
-    if asks_for_nothing(prepared) { Ok(vec![Answer::default(); prepared.len()]) } else { Err(Error::Committed) }
-}
-
-fn asks_for_nothing(prepared: &[Prepared]) -> bool {
-    prepared
-        .iter()
-        .all(|prepared| prepared.operation() != Operation::Get && prepared.request.return_values == ReturnValues::None)
 }
 
 /// The result of a cancelled call.
@@ -182,7 +231,7 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
             Reason::Busy => is_busy = true,
             Reason::Condition(item) if item.as_ref().and_then(ItemLock::of).is_some() => return Verdict::Locked,
             Reason::Condition(item) => {
-                let item = shown(request, item);
+                let item = request.shown(item);
                 let key = Box::new(request.key.clone());
                 return Verdict::Refused(Error::ConditionFailed { request: request.index, key, item });
             }
@@ -193,19 +242,6 @@ fn verdict(reasons: Vec<Reason>, prepared: &[Prepared]) -> Verdict {
         }
     }
     if is_busy { Verdict::Busy } else { Verdict::Locked }
-}
-
-/// The record of a transaction that is completed by one call. It lists the items while that adds no cost.
-fn committed(record: &Record, prepared: &[Prepared]) -> Record {
-    let entry = |request: &Prepared| RecordEntry {
-        key: request.key.clone(),
-        operation: request.operation(),
-        version: 1,
-        digest: request.digest.clone(),
-    };
-    let entries: Vec<_> = prepared.iter().map(entry).collect();
-    let record = Record { state: State::Committed, finished: true, sweep_at: None, ..record.clone() };
-    if record.has_room_for(&entries) { Record { entries, ..record } } else { record }
 }
 
 /// The write of one request, conditional on no transaction holding the item.

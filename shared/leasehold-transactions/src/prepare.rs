@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::attributes::{Item, RESERVED_PREFIX};
+use crate::attributes::{ItemLock, RESERVED_PREFIX, size, strip};
 use crate::error::Error;
 use crate::expression::{changed_paths, is_balanced, names_reserved, placeholders, top_level};
-use crate::key::ItemKey;
-use crate::model::{Action, ReturnValues, TransactionRequest};
-use crate::projection::Projection;
+use crate::key::{Item, ItemKey};
+use crate::model::{Action, Operation, ReturnValues, TransactionRequest};
+use crate::projection::{Projection, project};
 use crate::record::digest;
 use crate::tables::{KeyAttribute, Tables};
 
@@ -32,6 +32,42 @@ impl Prepared {
     pub(crate) fn path(&self) -> String {
         self.request.path(self.index)
     }
+
+    pub(crate) const fn operation(&self) -> Operation {
+        self.request.action.operation()
+    }
+
+    /// Whether the request asks for an item.
+    pub(crate) fn wants_item(&self) -> bool {
+        self.operation() == Operation::Get || self.request.return_values != ReturnValues::None
+    }
+
+    /// The attributes that an update changes.
+    pub(crate) fn changed_names(&self) -> BTreeSet<&str> {
+        self.changed.iter().map(|path| top_level(path, &self.request.names)).collect()
+    }
+
+    /// An estimate of the bytes of its write.
+    pub(crate) fn bytes(&self) -> usize {
+        let content = match &self.request.action {
+            Action::Put { item } => size(item),
+            Action::Get { .. } | Action::Check { .. } | Action::Update { .. } | Action::Delete { .. } => {
+                size(self.key.attributes())
+            }
+        };
+        content + size(&self.request.values) + 300
+    }
+
+    /// Returns the parts of an item that the request asks for.
+    pub(crate) fn project(&self, item: Option<Item>) -> Option<Item> {
+        Some(project(item?, self.projection.as_ref()))
+    }
+
+    /// Returns the item of a failed condition, if the caller asked for it.
+    pub(crate) fn shown(&self, item: Option<Item>) -> Option<Item> {
+        let is_absent = item.as_ref().and_then(ItemLock::of).is_some_and(|lock| lock.is_absent());
+        item.filter(|_| self.request.return_item_on_failure && !is_absent).map(strip)
+    }
 }
 
 /// Prepares all requests of one call.
@@ -40,7 +76,6 @@ impl Prepared {
 /// `InvalidRequest`, with the field at fault.
 pub(crate) async fn prepare(
     tables: &Tables,
-    protected: &[String],
     requests: Vec<TransactionRequest>,
     call_id: Option<&str>,
 ) -> Result<Vec<Prepared>, Error> {
@@ -55,7 +90,7 @@ pub(crate) async fn prepare(
     for (index, request) in requests.into_iter().enumerate() {
         let path = request.path(index);
         let field = |member: &str| format!("{path}.{member}");
-        check(&request, protected, field)?;
+        check(tables, &request, field)?;
         let key = key(tables, &request, field).await?;
         if !seen.insert(key.clone()) {
             return Err(Error::invalid(
@@ -94,8 +129,8 @@ pub(crate) async fn prepare(
     Ok(prepared)
 }
 
-fn check(request: &TransactionRequest, protected: &[String], field: impl Fn(&str) -> String) -> Result<(), Error> {
-    check_table(&request.table, protected, field("TableName"))?;
+fn check(tables: &Tables, request: &TransactionRequest, field: impl Fn(&str) -> String) -> Result<(), Error> {
+    tables.check_name(&request.table, field("TableName"))?;
     let (update, projection) = match &request.action {
         Action::Update { expression, .. } => (Some(expression.as_str()), None),
         Action::Get { projection, .. } => (None, projection.as_deref()),
@@ -149,21 +184,6 @@ fn check(request: &TransactionRequest, protected: &[String], field: impl Fn(&str
         }
         _ => Ok(()),
     }
-}
-
-/// Whether callers may name this table.
-///
-/// # Errors
-/// `InvalidRequest`.
-pub(crate) fn check_table(table: &str, protected: &[String], field: String) -> Result<(), Error> {
-    if protected.iter().any(|own| own == table) {
-        return Err(Error::invalid(field, format!("The table {table} belongs to the service itself.")));
-    }
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    if table.is_empty() || !table.chars().all(is_name) {
-        return Err(Error::invalid(field, "tableName must be the name of a table, not an ARN."));
-    }
-    Ok(())
 }
 
 fn reserved() -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::attributes::Item;
+use crate::key::Item;
 
 /// The longest path, in steps: DynamoDB nests no deeper.
 const MAX_STEPS: usize = 32;
@@ -16,6 +16,14 @@ pub(crate) struct Projection {
     is_whole: bool,
     members: BTreeMap<String, Projection>,
     elements: BTreeMap<usize, Projection>,
+}
+
+/// Returns the parts of an item that a request asks for: all without a projection.
+pub(crate) fn project(item: Item, projection: Option<&Projection>) -> Item {
+    match projection {
+        Some(projection) => projection.apply(&item),
+        None => item,
+    }
 }
 
 enum PathPart {
@@ -50,7 +58,7 @@ impl Projection {
     }
 
     /// Returns the parts of the item that the paths name. Elements of a list move together, as in DynamoDB.
-    pub(crate) fn apply(&self, item: &Item) -> Item {
+    fn apply(&self, item: &Item) -> Item {
         // Looks up the members of the smaller map in the larger one.
         if item.len() < self.members.len() {
             let wanted = |(name, value)| Some((name, self.members.get(name)?, value));

@@ -12,17 +12,16 @@ use std::collections::{BTreeSet, HashMap};
 
 use leasehold_dynamodb::pause;
 
-use crate::attributes::{self, Before, Item, ItemLock, RESERVED_PREFIX};
-use crate::coordinator::Transactions;
+use crate::attributes::{self, Before, ItemLock, RESERVED_PREFIX};
 use crate::error::{Error, failure};
 use crate::expression::names_reserved;
-use crate::key::ItemKey;
+use crate::key::{Item, ItemKey};
 use crate::life::View;
 use crate::model::Isolation;
-use crate::prepare::{check_table, key_in};
-use crate::projection::Projection;
+use crate::prepare::key_in;
+use crate::projection::{Projection, project};
 use crate::record::Record;
-use crate::tables::{IndexKind, KeyAttribute, repeat};
+use crate::tables::{IndexKind, Tables, repeat};
 
 /// The maximum number of reads of an item whose holder changes between two reads.
 const MAX_LOOKS: u32 = 10;
@@ -77,7 +76,17 @@ pub struct ItemPage {
     pub next: Option<Item>,
 }
 
-impl Transactions {
+/// Reads items at an isolation level.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    tables: Tables,
+}
+
+impl Reader {
+    pub(crate) const fn new(tables: Tables) -> Self {
+        Self { tables }
+    }
+
     /// Reads at most 100 items, in the order of the requests. Each read is strongly consistent. Only a read inside a
     /// transaction returns all items as of one moment.
     ///
@@ -92,7 +101,7 @@ impl Transactions {
         let mut projections = Vec::new();
         for (index, request) in requests.into_iter().enumerate() {
             let field = |name: &str| format!("requests[{index}].{name}");
-            check_table(&request.table, &self.protected, field("tableName"))?;
+            self.tables.check_name(&request.table, field("tableName"))?;
             let key = key_in(&self.tables, &request.table, &request.key, true, field("key")).await?;
             if !seen.insert(key.clone()) {
                 return Err(Error::invalid(field("key"), "The same item is in this call twice."));
@@ -118,7 +127,7 @@ impl Transactions {
     /// # Errors
     /// `InvalidRequest`, `Forbidden`, `Corrupt`, `Throttled`, `Unavailable`.
     pub async fn list(&self, request: &ListRequest, isolation: Isolation) -> Result<ItemPage, Error> {
-        check_table(&request.table, &self.protected, "tableName".to_owned())?;
+        self.tables.check_name(&request.table, "tableName".to_owned())?;
         let expressions = [&request.key_condition, &request.filter, &request.projection];
         if expressions.into_iter().flatten().any(|expression| names_reserved(expression)) {
             return Err(Error::invalid("filterExpression", "No expression may name an attribute of the service."));
@@ -128,7 +137,7 @@ impl Transactions {
             let detail = "No expression may name an attribute of the service.";
             return Err(Error::invalid("expressionAttributeNames", detail));
         }
-        let key_attributes = self.tables.key_attributes(&request.table).await?;
+        let key_of = self.tables.key_finder(&request.table).await?;
         let reads_consistently = match &request.index {
             Some(index) => self.tables.full_index(&request.table, index).await? == IndexKind::Local,
             None => true,
@@ -136,8 +145,7 @@ impl Transactions {
         let (items, next) = self.page(request, reads_consistently).await?;
         let mut page = ItemPage { items: Vec::new(), next };
         for item in items {
-            let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
-            let key = ItemKey::new(request.table.clone(), key_attributes.iter().filter_map(part).collect());
+            let key = key_of(&item);
             // A global index lags behind. It may show a state that a transaction gave an item before the state that it
             // committed.
             let item = if request.index.is_some() && isolation == Isolation::Committed && ItemLock::of(&item).is_some()
@@ -212,7 +220,7 @@ impl Transactions {
                 return Ok(Some(attributes::strip(found)));
             }
             let now = (!lock.is_absent()).then(|| attributes::strip(found.clone()));
-            if committed.take().is_some_and(|holder| holder.holds(&lock.value)) {
+            if committed.take().is_some_and(|holder| holder.holds(&lock)) {
                 return Ok(now);
             }
             let before = attributes::before(&found, &lock);
@@ -221,7 +229,7 @@ impl Transactions {
             if is_ours && matches!((&before, &now), (Before::Here(before), Some(now)) if before == now) {
                 return Ok(now);
             }
-            let holder = self.tables.record(&lock.value.holder).await?.filter(|record| record.holds(&lock.value));
+            let holder = self.tables.record(&lock.value.holder).await?.filter(|record| record.holds(&lock));
             match View::of(holder.as_ref().map(|holder| holder.state)) {
                 View::Before => match before {
                     Before::Missing => return Ok(None),
@@ -251,11 +259,4 @@ impl Transactions {
 fn projection(text: Option<&str>, names: &HashMap<String, String>, field: String) -> Result<Option<Projection>, Error> {
     let parsed = text.map(|text| Projection::parse(text, names)).transpose();
     parsed.map_err(|message| Error::invalid(field, message))
-}
-
-fn project(item: Item, projection: Option<&Projection>) -> Item {
-    match projection {
-        Some(projection) => projection.apply(&item),
-        None => item,
-    }
 }

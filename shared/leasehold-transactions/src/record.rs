@@ -15,10 +15,11 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use sha2::{Digest, Sha256};
 
-use crate::attributes::{Item, LockValue, size};
+use crate::attributes::{ItemLock, size};
 use crate::error::Error;
-use crate::key::ItemKey;
-use crate::model::{Action, Operation, Participant, PublicId, State, TransactionRequest};
+use crate::id::PublicId;
+use crate::key::{Item, ItemKey};
+use crate::model::{Action, Operation, Participant, State, Status, TransactionRequest};
 
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
@@ -179,8 +180,48 @@ impl Record {
     }
 
     /// Whether a lock belongs to this life of the transaction.
-    pub(crate) fn holds(&self, lock: &LockValue) -> bool {
-        lock.holder == self.id && lock.nonce == self.nonce
+    pub(crate) fn holds(&self, lock: &ItemLock) -> bool {
+        lock.value.holder == self.id && lock.value.nonce == self.nonce
+    }
+
+    /// The lock of this life of the transaction on an item.
+    pub(crate) fn lock_on(&self, item: Option<&Item>) -> Option<ItemLock> {
+        item.and_then(ItemLock::of).filter(|lock| self.holds(lock))
+    }
+
+    /// Whether the transaction has locked an item for a put that is not applied.
+    pub(crate) fn awaits_put_on(&self, item: Option<&Item>) -> bool {
+        self.lock_on(item).is_some_and(|lock| lock.is_unapplied())
+    }
+
+    /// The error for callers that come after a rollback.
+    pub(crate) fn rolled_back(&self) -> Error {
+        Error::RolledBack { reason: self.reason.clone().unwrap_or_else(|| "it was asked for.".to_owned()) }
+    }
+
+    /// Refuses a one-call transaction whose id belongs to another one, or to a transaction of several calls. A
+    /// tombstone belongs to none.
+    pub(crate) fn refuse_other(&self, digest: Option<&[u8]>) -> Result<(), Error> {
+        if digest.is_none() || self.is_tombstone || self.digest.as_deref() == digest {
+            return Ok(());
+        }
+        Err(Error::invalid("transactionId", "Another transaction has this id."))
+    }
+
+    /// The public state of the transaction, as far as its record tells it.
+    pub(crate) fn status(self) -> Status {
+        Status {
+            requests: participants(&self.entries),
+            more_requests: self.batches > 0,
+            id: self.id,
+            state: self.state,
+            reason: self.reason,
+            finished: self.finished,
+            stuck: self.stuck,
+            overwritten: self.overwritten,
+            created_at: self.created_at,
+            last_worked_at: self.last_worked_at,
+        }
     }
 }
 
@@ -218,6 +259,12 @@ impl Transaction {
         Self { record, entries: Vec::new(), is_whole: true }
     }
 
+    /// The public state of the transaction.
+    pub(crate) fn status(self) -> Status {
+        let (requests, more_requests) = (participants(&self.entries), !self.is_whole);
+        Status { requests, more_requests, ..self.record.status() }
+    }
+
     /// Returns `None` where there is no TX record.
     pub(crate) fn decode(rows: &[Item]) -> Result<Option<Self>, Error> {
         let is_record = |row: &&Item| read_text(row, ROW).as_deref() == Some(RECORD_ROW);
@@ -247,6 +294,12 @@ impl Transaction {
         self.entries.iter().filter(|entry| entry.operation != Operation::Get).count()
     }
 
+    /// The items of the puts of one version.
+    pub(crate) fn puts_of(&self, version: u64) -> Vec<ItemKey> {
+        let is_put = |entry: &&RecordEntry| entry.version == version && entry.operation == Operation::Put;
+        self.entries.iter().filter(is_put).map(|entry| entry.key.clone()).collect()
+    }
+
     /// The keys of all items, each once.
     pub(crate) fn keys(&self) -> Vec<ItemKey> {
         self.entries.iter().map(|entry| &entry.key).collect::<BTreeSet<_>>().into_iter().cloned().collect()
@@ -254,7 +307,7 @@ impl Transaction {
 }
 
 /// The entries in the form that their caller sees.
-pub(crate) fn participants(entries: &[RecordEntry]) -> Vec<Participant> {
+fn participants(entries: &[RecordEntry]) -> Vec<Participant> {
     let participant = |entry: &RecordEntry| Participant { key: entry.key.clone(), operation: entry.operation };
     entries.iter().map(participant).collect()
 }

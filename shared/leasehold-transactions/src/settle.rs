@@ -5,13 +5,14 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::capacity::counted_here;
-use crate::complete::{Freeing, finish, is_unapplied};
-use crate::coordinator::{StepResult, Transactions};
+use crate::complete::{Freeing, free};
+use crate::coordinator::StepResult;
 use crate::effort::Effort;
 use crate::error::Error;
-use crate::key::ItemKey;
-use crate::model::{Expected, Operation, PublicId, State};
-use crate::record::{self, EXPIRE_AT, Record, Transaction};
+use crate::id::PublicId;
+use crate::ledger::Ledger;
+use crate::model::{Expected, State};
+use crate::record::{self, Record, Transaction};
 use crate::write::Write;
 
 /// The maximum time for which an answer waits until the items of a decided transaction are free, where nothing goes on
@@ -73,7 +74,13 @@ pub(crate) struct Settled {
     pub(crate) unfinished: Option<Error>,
 }
 
-impl Transactions {
+/// Ends transactions: decides them, and frees their items.
+#[derive(Debug, Clone)]
+pub(crate) struct Settler {
+    pub(crate) ledger: Ledger,
+}
+
+impl Settler {
     /// Decides a transaction, if it is not decided, and frees its items: behind the answer, or for a moment before it.
     /// Returns the outcome, which may be the other one. After the decision, no failure hides the outcome.
     pub(crate) async fn settle(&self, id: &PublicId, wanted: Wanted) -> Result<Settled, Error> {
@@ -97,7 +104,7 @@ impl Transactions {
         if record.finished {
             return Settled { record, unfinished: None };
         }
-        if !self.policy.frees_behind_answers {
+        if !self.ledger.policy.frees_behind_answers {
             let unfinished = self.complete_within(FREEING_BEFORE_ANSWER, &decided).await;
             return Settled { record, unfinished };
         }
@@ -130,13 +137,13 @@ impl Transactions {
         known: Option<Transaction>,
         wanted: &Wanted,
     ) -> Result<Decided, Error> {
-        let mut effort = Effort::new(&self.policy);
+        let mut effort = Effort::new(&self.ledger.policy);
         let mut known = known;
         let mut nonce = None;
         loop {
             let mut transaction = match known.take() {
                 Some(transaction) => transaction,
-                None => self.tables.load(id).await?.ok_or(Error::NotFound)?,
+                None => self.ledger.tables.load(id).await?.ok_or(Error::NotFound)?,
             };
             if transaction.record.is_tombstone {
                 return Err(Error::NotFound);
@@ -205,7 +212,7 @@ impl Transactions {
         let mut record = Record { state: wanted.outcome, reason: wanted.reason.clone(), ..transaction.record.clone() };
         let freeing = if is_commit && record.unapplied.is_empty() {
             wanted.expected.check(transaction)?;
-            let freeing = self.freeing(&record, &transaction.keys()).await?;
+            let freeing = Freeing::read(&self.ledger.tables, &record, &transaction.keys()).await?;
             record.overwritten.clone_from(&freeing.lost);
             Some(freeing)
         } else {
@@ -219,7 +226,7 @@ impl Transactions {
         let set_lost = if record.overwritten.is_empty() { "" } else { ", overwritten = :overwritten" };
         let applied = if is_commit { " AND attribute_not_exists(unapplied)" } else { "" };
         let mut write = Write::update(
-            &self.record_item(&record.id),
+            &self.ledger.record_item(&record.id),
             format!("SET #state = :outcome, lastWorkedAt = :now{set_reason}{set_lost}"),
         )
         .when(format!("#state = :pending AND #version = :version AND nonce = :nonce{applied}"))
@@ -229,14 +236,14 @@ impl Transactions {
         .number(":version", record.version)
         .text(":nonce", &record.nonce)
         .text(":outcome", wanted.outcome.as_str())
-        .number(":now", self.clock.now_ms());
+        .number(":now", self.ledger.clock.now_ms());
         if let Some(reason) = &wanted.reason {
             write = write.text(":reason", reason);
         }
         if !record.overwritten.is_empty() {
             write = write.value(":overwritten", record::encode_keys(&record.overwritten));
         }
-        if !self.tables.write(write).await? {
+        if !self.ledger.tables.write(write).await? {
             return Ok(Err(StepResult::Stale));
         }
         transaction.record = record;
@@ -248,110 +255,56 @@ impl Transactions {
     async fn confirm_applied(&self, transaction: &mut Transaction) -> Result<StepResult, Error> {
         let versions = transaction.record.unapplied.clone();
         for version in versions {
-            let keys: Vec<_> = puts_of(transaction, version);
-            let items = self.tables.read(&keys).await?;
-            if items.iter().any(|item| is_unapplied(&transaction.record, item.as_ref())) {
+            let keys = transaction.puts_of(version);
+            let items = self.ledger.tables.read(&keys).await?;
+            if items.iter().any(|item| transaction.record.awaits_put_on(item.as_ref())) {
                 let reason = "a put was not carried out: repeat an add that was not answered before the commit.";
                 return Ok(StepResult::Abort(Error::RolledBack { reason: reason.to_owned() }));
             }
-            self.confirm(transaction, version).await?;
+            self.ledger.confirm(transaction, version).await?;
         }
         Ok(StepResult::Done)
-    }
-
-    /// Records that all puts of a version are applied.
-    pub(crate) async fn confirm(&self, transaction: &mut Transaction, version: u64) -> Result<(), Error> {
-        let record = &transaction.record;
-        let write = Write::update(&self.record_item(&record.id), "DELETE unapplied :version")
-            .when("nonce = :nonce")
-            .text(":nonce", &record.nonce)
-            .value(":version", record::versions([&version]));
-        self.tables.write(write).await?;
-        transaction.record.unapplied.remove(&version);
-        Ok(())
     }
 
     /// Frees all items of a decided transaction, and finishes it.
     pub(crate) async fn complete(&self, decided: &Decided) -> Result<(), Error> {
         let Decided { transaction, freeing } = decided;
         let record = &transaction.record;
-        let stuck = self.free(record, transaction.keys(), freeing.clone()).await?;
+        let stuck = free(&self.ledger, record, transaction.keys(), freeing.clone()).await?;
         if let Some((key, reason)) = stuck {
-            self.note_stuck(record, &format!("{key}: {reason}")).await?;
+            self.ledger.note_stuck(record, &format!("{key}: {reason}")).await?;
             return Err(Error::stuck(&record.id, &key, &reason));
         }
         if !transaction.is_whole {
             // The record must stay, because a coordinator that finds one of its items needs the outcome.
-            self.note_stuck(record, LOST_ENTRIES).await?;
+            self.ledger.note_stuck(record, LOST_ENTRIES).await?;
             return Err(Error::Unavailable(LOST_ENTRIES.into()));
         }
-        self.tables.write(finish(&self.record_item(&record.id), record, self.forget_at())).await.map(drop)
+        self.ledger.finish(record).await
     }
 
-    /// Records the reason why an item cannot be freed, for operators.
-    async fn note_stuck(&self, record: &Record, reason: &str) -> Result<(), Error> {
-        if record.stuck.as_deref() == Some(reason) {
-            return Ok(());
-        }
-        let write = Write::update(&self.record_item(&record.id), "SET stuck = :reason")
-            .when("nonce = :nonce AND attribute_not_exists(finished)")
-            .text(":nonce", &record.nonce)
-            .text(":reason", reason);
-        self.tables.write(write).await.map(drop)
-    }
-
-    /// Writes the record of a transaction that was rolled back before it had one, so that a late write cannot begin it.
-    /// Returns `None` where there is no other record, and otherwise that record.
-    pub(crate) async fn leave_rolled_back(&self, record: &Record, reason: String) -> Result<Option<Record>, Error> {
-        let record = Record { state: State::RolledBack, finished: true, reason: Some(reason), ..record.clone() };
-        if self.put_finished(&record).await? {
-            return Ok(None);
-        }
-        // An earlier attempt without an answer may have been carried out.
-        let found = self.tables.record(&record.id).await?;
-        Ok(found.filter(|found| found.nonce != record.nonce || found.state != record.state))
-    }
-
-    /// Spends an id under which no transaction was begun, so that none begins late. Returns whether none was begun.
-    pub(crate) async fn leave_tombstone(&self, id: &PublicId) -> Result<bool, Error> {
-        let record = Record { is_tombstone: true, ..self.new_record(id.clone()) };
-        let reason = "it was ended before it was begun.".to_owned();
-        Ok(self.leave_rolled_back(&record, reason).await?.is_none_or(|found| found.is_tombstone))
-    }
-
-    /// Writes the record of a transaction that is finished from the start, if there is none with this id.
-    pub(crate) async fn put_finished(&self, record: &Record) -> Result<bool, Error> {
-        self.put_new(&Record { sweep_at: None, ..record.clone() }, Some(self.forget_at())).await
-    }
-
-    /// Writes a TX record, if there is none with this id. Returns whether it did; `false` is also possible if an
-    /// earlier attempt without an answer wrote it.
-    pub(crate) async fn put_new(&self, record: &Record, expire_at: Option<u64>) -> Result<bool, Error> {
-        let mut effort = Effort::new(&self.policy);
-        loop {
-            match self.tables.write(self.new_row(record, expire_at)).await {
-                Err(error) if error.is_passing() => effort.failed(error).await?,
-                result => return result,
+    /// Rolls back a transaction that no caller will continue, begun or not. Returns the outcome; if it is not certain,
+    /// a sweeper will end the transaction.
+    pub(crate) async fn abandon(&self, record: &Record) -> Option<State> {
+        let reason = "the call that began it failed.".to_owned();
+        let ended = match self.ledger.leave_rolled_back(record, reason.clone()).await {
+            Ok(None) => Ok(State::RolledBack),
+            Ok(Some(_)) => self.settle(&record.id, Wanted::rollback(reason)).await.map(|settled| settled.record.state),
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(state) => Some(state),
+            Err(Error::NotFound) => Some(State::RolledBack),
+            Err(error) => {
+                tracing::warn!(transaction = %record.id, error = error.for_log(), "could not be rolled back");
+                None
             }
         }
-    }
-
-    /// Returns the write of a record that must not exist yet.
-    pub(crate) fn new_row(&self, record: &Record, expire_at: Option<u64>) -> Write {
-        let mut row = record.encode();
-        row.extend(expire_at.map(|at| (EXPIRE_AT.to_owned(), record::number(at))));
-        Write::put(&self.tables.own, row).when("attribute_not_exists(transactionId)")
     }
 }
 
 const LOST_ENTRIES: &str = "its entries expired, since no sweeper prolonged them; \
                             an item is freed when another transaction meets it.";
-
-/// The items of the puts of one version.
-pub(crate) fn puts_of(transaction: &Transaction, version: u64) -> Vec<ItemKey> {
-    let is_put = |entry: &&record::RecordEntry| entry.version == version && entry.operation == Operation::Put;
-    transaction.entries.iter().filter(is_put).map(|entry| entry.key.clone()).collect()
-}
 
 impl Expected {
     /// Refuses a transaction that is not what the caller knows: an add was not carried out, or one more was.

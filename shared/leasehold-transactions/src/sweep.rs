@@ -1,6 +1,6 @@
 //! The sweeper: finishes the transactions that coordinators left unfinished. TTL removes the finished ones.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,12 +8,14 @@ use futures_util::{FutureExt, StreamExt, stream};
 use leasehold_dynamodb::jitter;
 use tokio::time::Instant;
 
-use crate::coordinator::Transactions;
 use crate::error::Error;
+use crate::id::PublicId;
+use crate::key::ItemKey;
+use crate::ledger::Ledger;
 use crate::life::Looks;
-use crate::model::{PublicId, State, Swept};
+use crate::model::{State, Swept};
 use crate::record::{EXPIRE_AT, Life, Record, SWEEP_SHARDS, batch_key, shard_name};
-use crate::settle::Wanted;
+use crate::settle::{Settler, Wanted};
 use crate::write::Write;
 
 /// The maximum number of transactions that a sweep works on concurrently.
@@ -34,7 +36,7 @@ enum Outcome {
 
 /// The open transactions that this process has seen in its sweeps.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watched(Arc<Mutex<HashMap<PublicId, Sighting>>>);
+struct Watched(Arc<Mutex<HashMap<PublicId, Sighting>>>);
 
 #[derive(Debug)]
 struct Sighting {
@@ -61,10 +63,22 @@ impl Watched {
     }
 }
 
-impl Transactions {
+/// Ends the transactions that nobody works on. Its clones share what they have seen.
+#[derive(Debug, Clone)]
+pub struct Sweeper {
+    ledger: Ledger,
+    settler: Settler,
+    watched: Watched,
+}
+
+impl Sweeper {
+    pub(crate) fn new(ledger: Ledger, settler: Settler) -> Self {
+        Self { ledger, settler, watched: Watched::default() }
+    }
+
     /// The time between the two looks after which a sweeper takes a transaction for idle.
     pub fn idle_time(&self) -> Duration {
-        Duration::from_millis(self.policy.idle_ms)
+        Duration::from_millis(self.ledger.policy.idle_ms)
     }
 
     /// Examines up to `limit` transactions that are due: rolls back pending ones that this process has seen unchanged
@@ -77,15 +91,15 @@ impl Transactions {
     /// the sweep of the others.
     pub async fn sweep(&self, limit: usize) -> Result<Swept, Error> {
         let mut swept = Swept::default();
-        self.watched.forget_unseen(Duration::from_millis(self.policy.idle_ms.saturating_mul(4)));
+        self.watched.forget_unseen(Duration::from_millis(self.ledger.policy.idle_ms.saturating_mul(4)));
         let first = random_shard();
         for turn in 0..SWEEP_SHARDS {
             let shard = (first + turn) % SWEEP_SHARDS;
             // Each shard gets its share, so that the work of one shard does not keep a sweeper from the others.
             let wanted = (limit - swept.examined).div_ceil(usize::from(SWEEP_SHARDS - turn));
             // One more than the share shows whether there is more.
-            let now = self.clock.now_ms();
-            let (mut due, _) = self.tables.unfinished(&shard_name(shard), now, wanted + 1, None).await?;
+            let now = self.ledger.clock.now_ms();
+            let (mut due, _) = self.ledger.tables.unfinished(&shard_name(shard), now, wanted + 1, None).await?;
             if due.len() > wanted {
                 swept.more = true;
                 due.truncate(wanted);
@@ -117,10 +131,10 @@ impl Transactions {
 
     /// Decides a transaction, if it is not decided, and frees all its items.
     async fn end(&self, id: &PublicId, wanted: &Wanted) -> Result<Outcome, Error> {
-        let decided = self.decided(id, None, wanted).await?;
+        let decided = self.settler.decided(id, None, wanted).await?;
         let record = &decided.transaction.record;
         if !record.finished {
-            self.complete(&decided).await?;
+            self.settler.complete(&decided).await?;
         }
         Ok(if record.state == State::RolledBack { Outcome::RolledBack } else { Outcome::Completed })
     }
@@ -140,8 +154,9 @@ impl Transactions {
     }
 
     async fn end_if_idle(&self, id: &PublicId) -> Result<Outcome, Error> {
-        let now = self.clock.now_ms();
-        let Some(record) = self.tables.record(id).await?.filter(|record| record.sweep_at.is_some_and(|at| at <= now))
+        let now = self.ledger.clock.now_ms();
+        let Some(record) =
+            self.ledger.tables.record(id).await?.filter(|record| record.sweep_at.is_some_and(|at| at <= now))
         else {
             // The index lags a little behind.
             return Ok(Outcome::Spared);
@@ -161,36 +176,37 @@ impl Transactions {
     /// Postpones the next look at a transaction by the rest of an idle time, and keeps its rows from expiring until
     /// then.
     async fn put_off(&self, id: &PublicId, unchanged: Duration) -> Result<(), Error> {
-        let Some(transaction) = self.tables.load(id).await?.filter(|found| !found.record.finished) else {
+        let Some(transaction) = self.ledger.tables.load(id).await?.filter(|found| !found.record.finished) else {
             return Ok(());
         };
         let record = &transaction.record;
-        if self.clock.now_ms() > record.created_at + self.row_life_ms() / 4 {
+        if self.ledger.clock.now_ms() > record.created_at + self.ledger.row_life_ms() / 4 {
             self.prolong(record, transaction.entries.iter().map(|entry| entry.version)).await?;
         }
         let unchanged = u64::try_from(unchanged.as_millis()).unwrap_or(u64::MAX);
-        let next = self.clock.now_ms() + self.policy.idle_ms.saturating_sub(unchanged);
+        let next = self.ledger.clock.now_ms() + self.ledger.policy.idle_ms.saturating_sub(unchanged);
         // A sweeper whose clock is ahead does not hide the transaction from the others.
-        let next = next.min(record.sweep_at.map_or(next, |at| at + self.policy.idle_ms));
-        let write =
-            Write::update(&self.record_item(id), "SET sweepAt = :next").when("sweepAt < :next").number(":next", next);
-        self.tables.write(write).await.map(drop)
+        let next = next.min(record.sweep_at.map_or(next, |at| at + self.ledger.policy.idle_ms));
+        let write = Write::update(&self.ledger.record_item(id), "SET sweepAt = :next")
+            .when("sweepAt < :next")
+            .number(":next", next);
+        self.ledger.tables.write(write).await.map(drop)
     }
 
     /// Postpones the removal of a transaction's batches and images.
     async fn prolong(&self, record: &Record, versions: impl Iterator<Item = u64>) -> Result<(), Error> {
-        let versions: std::collections::BTreeSet<_> = versions.collect();
+        let versions: BTreeSet<_> = versions.collect();
         let batches = versions.into_iter().map(|version| batch_key(record, version));
-        let images = self.tables.image_keys(record).await?;
+        let images = self.ledger.tables.image_keys(record).await?;
         for key in batches.chain(images) {
-            let key = crate::key::ItemKey::new(&self.tables.own, key);
-            let expire_at = self.rows_expire_at();
+            let key = ItemKey::new(&self.ledger.tables.own, key);
+            let expire_at = self.ledger.rows_expire_at();
             let write = Write::update(&key, format!("SET {EXPIRE_AT} = :at"))
                 // Once in a quarter of the rows' life is enough.
                 .when(format!("{EXPIRE_AT} < :soon"))
                 .number(":at", expire_at)
-                .number(":soon", expire_at - self.row_life_ms() / 4000);
-            self.tables.write(write).await?;
+                .number(":soon", expire_at - self.ledger.row_life_ms() / 4000);
+            self.ledger.tables.write(write).await?;
         }
         Ok(())
     }

@@ -13,10 +13,11 @@ use aws_sdk_dynamodb::types::{
 };
 use leasehold_dynamodb::{Failure, is_about_size, pause};
 
-use crate::attributes::{ID, Item};
+use crate::attributes::ID;
 use crate::error::{Error, failure, own_failure};
-use crate::key::ItemKey;
-use crate::model::{Operation, PublicId, StraysRequest};
+use crate::id::PublicId;
+use crate::key::{Item, ItemKey};
+use crate::model::{Operation, StraysRequest};
 use crate::record::{
     self, FIRST_IMAGE_ROW, ROW, Record, SWEEP_AT, SWEEP_INDEX, SWEEP_SHARD, TRANSACTION_ID, Transaction,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Tables {
     pub(crate) client: Client,
     /// The transactions table.
     pub(crate) own: String,
+    /// The tables that no caller may name.
+    protected: Arc<[String]>,
     /// The schemas by table, as they were last read.
     schemas: Arc<Mutex<HashMap<String, Schema>>>,
 }
@@ -119,8 +122,24 @@ pub(crate) enum Outcome {
 }
 
 impl Tables {
-    pub(crate) fn new(client: Client, own: String) -> Self {
-        Self { client, own, schemas: Arc::default() }
+    pub(crate) fn new(client: Client, own: String, mut protected: Vec<String>) -> Self {
+        protected.push(own.clone());
+        Self { client, own, protected: protected.into(), schemas: Arc::default() }
+    }
+
+    /// Whether callers may name this table.
+    ///
+    /// # Errors
+    /// `InvalidRequest`.
+    pub(crate) fn check_name(&self, table: &str, field: String) -> Result<(), Error> {
+        if self.protected.iter().any(|protected| protected == table) {
+            return Err(Error::invalid(field, format!("The table {table} belongs to the service itself.")));
+        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if table.is_empty() || !table.chars().all(is_name) {
+            return Err(Error::invalid(field, "tableName must be the name of a table, not an ARN."));
+        }
+        Ok(())
     }
 
     /// Makes all of these writes or none: at most [`MAX_KEYS`].
@@ -402,6 +421,15 @@ impl Tables {
             return Ok(schema.key);
         }
         self.describe_key(table).await
+    }
+
+    /// Returns what finds the key of an item of this table in the item.
+    pub(crate) async fn key_finder(&self, table: &str) -> Result<impl Fn(&Item) -> ItemKey, Error> {
+        let (table, attributes) = (table.to_owned(), self.key_attributes(table).await?);
+        Ok(move |item: &Item| {
+            let part = |part: &KeyAttribute| Some((part.name.clone(), item.get(&part.name)?.clone()));
+            ItemKey::new(table.clone(), attributes.iter().filter_map(part).collect())
+        })
     }
 
     /// The attributes of a table's key, read from DynamoDB: tests create tables anew.

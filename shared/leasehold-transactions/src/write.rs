@@ -7,10 +7,9 @@ use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 
-use crate::attributes::Item;
 use crate::error::Error;
 use crate::expression::placeholders;
-use crate::key::ItemKey;
+use crate::key::{Item, ItemKey};
 use crate::model::Operation;
 
 /// One write: its table, its content and its condition. A `get` writes nothing.

@@ -91,7 +91,7 @@ impl Bank {
     /// Another coordinator of the same bank, which knows the key of the accounts table.
     pub async fn coordinator_with_keys(&self) -> (Transactions, Faults) {
         let (coordinator, faults) = self.coordinator(Policy::default(), Duration::ZERO);
-        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        coordinator.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
         (coordinator, faults)
     }
 
@@ -176,9 +176,9 @@ impl Bank {
     /// Sweeps twice with one coordinator, so that it sees for long enough that nobody works on a transaction. Returns
     /// the second sweep.
     pub async fn sweep_idle(&self, sweeper: &Transactions) -> Swept {
-        sweeper.sweep(10_000).await.expect("swept");
-        tokio::time::sleep(sweeper.idle_time() + Duration::from_secs(1)).await;
-        sweeper.sweep(10_000).await.expect("swept")
+        sweeper.sweeper.sweep(10_000).await.expect("swept");
+        tokio::time::sleep(sweeper.sweeper.idle_time() + Duration::from_secs(1)).await;
+        sweeper.sweeper.sweep(10_000).await.expect("swept")
     }
 
     /// Panics unless every account is free of attributes of transactions, and every transaction is finished, out of the

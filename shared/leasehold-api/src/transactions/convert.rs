@@ -1,9 +1,8 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, PublicId, ReadRequest,
-    ReturnValues, State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage,
-    TransactionRequest, Units,
+    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues,
+    State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage, TransactionRequest, Units,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType, RefusedItem};
@@ -180,10 +179,9 @@ pub(super) fn consumed_capacity((table_name, units): (String, Units)) -> wire::C
 }
 
 pub(super) fn strays_request(request: wire::StraysRequest, limit: u32) -> Result<StraysRequest, Problem> {
-    let holder = request.public_id.as_deref().map(PublicId::parse).transpose();
     Ok(StraysRequest {
         table: request.table_name,
-        holder: holder.map_err(|error| problem(&error))?,
+        holder: request.public_id.as_deref().map(super::public_id).transpose()?,
         limit: i32::try_from(limit).unwrap_or(i32::MAX),
         start: request.exclusive_start_key.map(|key| item("exclusiveStartKey", key)).transpose()?,
     })

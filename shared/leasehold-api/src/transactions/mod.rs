@@ -39,7 +39,7 @@ impl TransactionService {
 
     /// The time between two sweeps of one process after which a transaction that they saw unchanged is rolled back.
     pub fn idle_time(&self) -> std::time::Duration {
-        self.transactions.idle_time()
+        self.transactions.sweeper.idle_time()
     }
 
     /// `POST /v1/transactions/begin`
@@ -48,15 +48,15 @@ impl TransactionService {
     /// Those of [`Self::add`], and with `commit` those of [`Self::commit`].
     pub async fn begin(&self, request: BeginRequest) -> Result<BeginResponse, Problem> {
         let count = request.requests.as_ref().map_or(0, Vec::len);
-        let id = request.transaction_id.as_deref().map(TransactionId::parse).transpose();
+        let id = request.transaction_id.as_deref().map(transaction_id).transpose();
         let named = id.as_ref().ok().and_then(Option::as_ref).map(TransactionId::public);
         traced_boxed(operation_span("begin", named.as_ref(), count), async {
-            let id = id.map_err(|error| logged_problem(&error))?;
+            let id = id?;
             let is_named = id.is_some();
             let wanted = request.return_consumed_capacity;
             let (response, consumed_capacity) = measured(wanted, self.begin_as(id, request)).await?;
             let response = BeginResponse { consumed_capacity, ..response };
-            if let (false, Ok(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
+            if let (false, Some(id)) = (is_named, TransactionId::parse(&response.transaction_id)) {
                 Span::current().record("transaction", id.public().as_str());
             }
             Ok((wire_name(response.state), response))
@@ -71,8 +71,7 @@ impl TransactionService {
             let problem = logged_problem(&error);
             if is_named { problem } else { convert::without_id(problem) }
         };
-        let retry_of = request.retry_of.as_deref().map(TransactionId::parse).transpose();
-        let retry_of = retry_of.map_err(|_| Problem::invalid("retryOf", "retryOf must be a UUID."))?;
+        let retry_of = request.retry_of.as_deref().map(|id| known("retryOf", TransactionId::parse(id))).transpose()?;
         let Some(entries) = request.requests else {
             if commit {
                 return Err(Problem::invalid("requests", "To commit at once, give the requests, too."));
@@ -99,9 +98,9 @@ impl TransactionService {
     /// `transaction-not-found`, `rolled-back`, `committed`, `condition-failed`, `contended`, and those of any
     /// operation: `invalid-request`, `too-large`, `forbidden`, `corrupt-record`, `throttled`, `unavailable`.
     pub async fn add(&self, request: AddRequest) -> Result<AddResponse, Problem> {
-        let id = TransactionId::parse(&request.transaction_id);
+        let id = transaction_id(&request.transaction_id);
         traced_boxed(operation_span("add", public(&id).as_ref(), request.requests.len()), async {
-            let id = id.map_err(|error| logged_problem(&error))?;
+            let id = id?;
             let call_id = request.call_id.as_deref();
             if call_id.is_some_and(|call_id| call_id.is_empty() || call_id.len() > MAX_CALL_ID_BYTES) {
                 let detail = format!("callId must have 1 to {MAX_CALL_ID_BYTES} bytes.");
@@ -123,9 +122,9 @@ impl TransactionService {
     /// # Errors
     /// `transaction-not-found`, `rolled-back`, and those of any operation.
     pub async fn commit(&self, request: CommitRequest) -> Result<CommitResponse, Problem> {
-        let id = TransactionId::parse(&request.transaction_id);
+        let id = transaction_id(&request.transaction_id);
         traced_boxed(operation_span("commit", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| logged_problem(&error))?;
+            let id = id?;
             let expected = Expected { items: request.expected_items, writes: request.expected_writes };
             let committed = async {
                 self.transactions.commit_expected(&id, expected).await.map_err(|error| logged_problem(&error))
@@ -147,9 +146,9 @@ impl TransactionService {
     /// # Errors
     /// `transaction-not-found`, `committed`, and those of any operation.
     pub async fn rollback(&self, request: EndRequest) -> Result<EndResponse, Problem> {
-        let id = TransactionId::parse(&request.transaction_id);
+        let id = transaction_id(&request.transaction_id);
         traced_boxed(operation_span("rollback", public(&id).as_ref(), 0), async {
-            let id = id.map_err(|error| logged_problem(&error))?;
+            let id = id?;
             let rolled_back = async { self.transactions.rollback(&id).await.map_err(|error| logged_problem(&error)) };
             let ((), consumed_capacity) = measured(request.return_consumed_capacity, rolled_back).await?;
             let transaction_id = id.reveal().to_owned();
@@ -166,10 +165,10 @@ impl TransactionService {
     pub async fn get(&self, request: GetTransactionRequest) -> Result<Transaction, Problem> {
         let (secret, id) = match (&request.id, &request.public_id) {
             (Some(id), None) => {
-                let id = TransactionId::parse(id).map_err(|_| Problem::invalid("id", "id must be a UUID."))?;
+                let id = known("id", TransactionId::parse(id))?;
                 (Some(id.clone()), id.public())
             }
-            (None, Some(id)) => (None, PublicId::parse(id).map_err(|error| logged_problem(&error))?),
+            (None, Some(id)) => (None, public_id(id)?),
             _ => return Err(Problem::invalid("id", "Give either id or publicId.")),
         };
         traced_boxed(operation_span("get-transaction", Some(&id), 0), async {
@@ -192,7 +191,7 @@ impl TransactionService {
         traced_boxed(operation_span("list-transactions", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))? as usize;
             let only_stuck = request.stuck.unwrap_or(false);
-            let page = self.transactions.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
+            let page = self.transactions.operator.unfinished(only_stuck, limit, request.cursor.as_deref()).await;
             let page = page.map_err(|error| logged_problem(&error))?;
             Ok(("listed".to_owned(), convert::transactions(page)))
         })
@@ -207,7 +206,7 @@ impl TransactionService {
         traced_boxed(operation_span("strays", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(MAX_LIMIT))?;
             let request = convert::strays_request(request, limit)?;
-            let page = self.transactions.strays(&request).await.map_err(|error| logged_problem(&error))?;
+            let page = self.transactions.operator.strays(&request).await.map_err(|error| logged_problem(&error))?;
             Ok(("examined".to_owned(), convert::strays(page)))
         })
         .await
@@ -221,7 +220,7 @@ impl TransactionService {
         traced_boxed(operation_span("unlock", None, 1), async {
             let ended = convert::outcome(request.outcome)?;
             let key = convert::item("key", request.key)?;
-            let unlocked = self.transactions.unlock(&request.table_name, &key, &request.lock, ended).await;
+            let unlocked = self.transactions.operator.unlock(&request.table_name, &key, &request.lock, ended).await;
             unlocked.map_err(|error| logged_problem(&error))?;
             Ok(("unlocked".to_owned(), UnlockResponse { outcome: request.outcome }))
         })
@@ -239,7 +238,7 @@ impl TransactionService {
             let wanted = request.return_consumed_capacity;
             let (requests, is_single) = convert::reads(request)?;
             let read = async {
-                self.transactions.read(requests, isolation).await.map_err(|error| {
+                self.transactions.reader.read(requests, isolation).await.map_err(|error| {
                     let problem = logged_problem(&error);
                     if is_single { convert::without_index(problem) } else { problem }
                 })
@@ -260,8 +259,9 @@ impl TransactionService {
             let limit = request.limit.map(within_limits).transpose()?;
             let wanted = request.return_consumed_capacity;
             let request = convert::list(request, limit)?;
-            let listed =
-                async { self.transactions.list(&request, isolation).await.map_err(|error| logged_problem(&error)) };
+            let listed = async {
+                self.transactions.reader.list(&request, isolation).await.map_err(|error| logged_problem(&error))
+            };
             let (page, consumed_capacity) = measured(wanted, listed).await?;
             Ok(("listed".to_owned(), ListItemsResponse { consumed_capacity, ..convert::page(page) }))
         })
@@ -275,10 +275,9 @@ impl TransactionService {
     pub async fn sweep(&self, request: SweepRequest) -> Result<SweepResponse, Problem> {
         traced_boxed(operation_span("sweep", None, 0), async {
             let limit = within_limits(request.limit.unwrap_or(DEFAULT_SWEEP))?;
-            let swept = match request.public_id.as_deref().map(PublicId::parse).transpose() {
-                Ok(Some(id)) => self.transactions.sweep_named(&id).await,
-                Ok(None) => self.transactions.sweep(limit as usize).await,
-                Err(error) => Err(error),
+            let swept = match request.public_id.as_deref().map(public_id).transpose()? {
+                Some(id) => self.transactions.sweeper.sweep_named(&id).await,
+                None => self.transactions.sweeper.sweep(limit as usize).await,
             };
             let swept = swept.map_err(|error| logged_problem(&error))?;
             counts::count_swept(&swept);
@@ -341,7 +340,20 @@ fn summary(swept: &Swept) -> String {
     )
 }
 
-fn public(id: &Result<TransactionId, Error>) -> Option<PublicId> {
+fn transaction_id(text: &str) -> Result<TransactionId, Problem> {
+    known("transactionId", TransactionId::parse(text))
+}
+
+fn public_id(text: &str) -> Result<PublicId, Problem> {
+    known("publicId", PublicId::parse(text))
+}
+
+/// Returns the id that this member has.
+fn known<T>(member: &str, id: Option<T>) -> Result<T, Problem> {
+    id.ok_or_else(|| Problem::invalid(member, format!("{member} must be a UUID.")))
+}
+
+fn public(id: &Result<TransactionId, Problem>) -> Option<PublicId> {
     id.as_ref().ok().map(TransactionId::public)
 }
 

@@ -310,7 +310,7 @@ async fn item_that_is_freed_meanwhile_is_no_stray() {
     // The items; then the transaction.
     faults.at(2, Fault::Held);
     let request = StraysRequest { table: ACCOUNTS.into(), limit: 10, ..StraysRequest::default() };
-    let mut work = std::pin::pin!(reader.strays(&request));
+    let mut work = std::pin::pin!(reader.operator.strays(&request));
     tokio::select! {
         biased;
         found = &mut work => panic!("it should have stopped: {found:?}"),

@@ -101,7 +101,7 @@ async fn statement_that_is_forbidden_makes_its_item_stuck() {
     let told = coordinator.rollback(&id).await;
     assert!(matches!(&told, Err(Error::Corrupt { message: reason, .. }) if reason.contains("not you")), "{told:?}");
     advance(Duration::from_mins(2)).await;
-    assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+    assert_eq!(bank.transactions.sweeper.sweep(100).await.expect("swept").completed, 1);
     bank.assert_clean().await;
 }
 
@@ -159,7 +159,7 @@ async fn outcome_is_told_although_items_stay_locked() {
         let status = bank.transactions.status(&id.public()).await.expect("known");
         assert_eq!((status.state, status.finished), (outcome, false));
         advance(Duration::from_mins(2)).await;
-        assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+        assert_eq!(bank.transactions.sweeper.sweep(100).await.expect("swept").completed, 1);
         bank.assert_clean().await;
     }
 }
@@ -223,7 +223,7 @@ async fn unprocessed_keys_are_read_next() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (coordinator, faults) = bank.coordinator_with_keys().await;
-    let read = async || coordinator.read(vec![look("a"), look("b")], Isolation::Committed).await;
+    let read = async || coordinator.reader.read(vec![look("a"), look("b")], Isolation::Committed).await;
     let start = Instant::now();
     assert_eq!(read().await.expect("read"), [Some(account("a", 1)), None]);
     assert_eq!(start.elapsed(), Duration::ZERO);

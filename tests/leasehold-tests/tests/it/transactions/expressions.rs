@@ -367,7 +367,7 @@ async fn projections_are_those_of_dynamodb(bank: &Bank, differences: &mut Differ
             projection: Some((*projection).into()),
             names: names.clone(),
         };
-        let outside = bank.transactions.read(vec![read], Isolation::Committed).await;
+        let outside = bank.transactions.reader.read(vec![read], Isolation::Committed).await;
         differences.see(
             told(outside, |items| items.into_iter().next().flatten()),
             &plain,

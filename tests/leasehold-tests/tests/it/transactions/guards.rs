@@ -292,7 +292,7 @@ async fn readers_see_the_decision_before_the_completion() {
     bank.transactions.add(&id, requests.collect(), None).await.expect("added");
     let seen = async |isolation| {
         let looks = ["gone", "00", "48"].map(look).into();
-        let items = bank.transactions.read(looks, isolation).await.expect("read");
+        let items = bank.transactions.reader.read(looks, isolation).await.expect("read");
         items.iter().map(|item| item.as_ref().map(balance_of)).collect::<Vec<_>>()
     };
     assert_eq!(seen(Isolation::Committed).await, [Some(1), Some(1), None]);
@@ -470,7 +470,7 @@ async fn late_end_of_an_earlier_life_keeps_no_lock() {
     until_reached(std::pin::pin!(dying.rollback(&id)), &dyings_faults).await;
     assert!(faults.deliver_copies().await > 3);
     tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+    assert_eq!(bank.transactions.sweeper.sweep(100).await.expect("swept").completed, 1);
     bank.assert_clean().await;
 }
 
@@ -508,7 +508,7 @@ async fn lock_of_an_earlier_life_is_a_stray() {
     bank.expire(A_YEAR).await;
     bank.dynamodb.put_item().table_name(ACCOUNTS).set_item(copy).send().await.expect("restored");
     bank.transactions.begin(Some(id.clone()), None).await.expect("begun");
-    let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
+    let read = bank.transactions.reader.read(vec![look("a")], Isolation::Committed).await;
     assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
     let written = bank.transactions.run(None, None, vec![add("a", 1)]).await;
     assert!(matches!(written, Err(Error::Corrupt { .. })), "{written:?}");
@@ -546,7 +546,7 @@ async fn late_put_off_indexes_nothing_that_is_over() {
     bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
     let (sweeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     faults.script([Fault::Copied; 40]);
-    assert_eq!(sweeper.sweep(100).await.expect("swept").examined, 1);
+    assert_eq!(sweeper.sweeper.sweep(100).await.expect("swept").examined, 1);
     bank.transactions.commit(&id).await.expect("committed");
     assert!(faults.deliver_copies().await > 9);
     bank.assert_clean().await;
@@ -602,7 +602,7 @@ async fn item_that_is_freed_meanwhile_is_read_again() {
     let (reader, readers_faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     // The table's key, the item; then the transaction that holds it.
     readers_faults.at(3, Fault::Held);
-    let mut read = std::pin::pin!(reader.read(vec![look("a")], Isolation::Committed));
+    let mut read = std::pin::pin!(reader.reader.read(vec![look("a")], Isolation::Committed));
     until_reached(&mut read, &readers_faults).await;
     bank.transactions.commit(&holder).await.expect("committed");
     bank.expire(A_YEAR).await;

@@ -75,7 +75,7 @@ fn list(index: &str, condition: &str, value: &str) -> ListRequest {
 }
 
 async fn scores(bank: &Bank, request: &ListRequest, isolation: Isolation) -> Vec<String> {
-    let items = bank.transactions.list(request, isolation).await.expect("listed").items;
+    let items = bank.transactions.reader.list(request, isolation).await.expect("listed").items;
     assert!(items.iter().all(|item| !item.keys().any(|name| name.starts_with("leaseholdTx"))), "{items:?}");
     let of =
         |item: &Item| format!("{} {}", item["name"].as_s().expect("a text"), item["score"].as_n().expect("a number"));
@@ -143,7 +143,7 @@ async fn index_without_the_locks_is_refused() {
     for index in ["names-by-team", "none"] {
         let request = list(index, "team = :value", "red");
         for isolation in [Isolation::Committed, Isolation::Uncommitted] {
-            let refused = bank.transactions.list(&request, isolation).await;
+            let refused = bank.transactions.reader.list(&request, isolation).await;
             let Err(Error::InvalidRequest { field, message }) = &refused else { panic!("{refused:?}") };
             assert_eq!(field, "indexName");
             assert!(message.contains(index) && message.contains("projects all attributes"), "{message}");

@@ -125,7 +125,7 @@ async fn call_takes_1000_requests_and_100_reads() {
     for (count, at_fault) in [(100, "requests[99].key"), (101, "requests")] {
         let mut requests: Vec<_> = (1..count).map(|number| look(&format!("{number}"))).collect();
         requests.push(look("1"));
-        let told = bank.transactions.read(requests, Isolation::Committed).await;
+        let told = bank.transactions.reader.read(requests, Isolation::Committed).await;
         assert!(matches!(&told, Err(Error::InvalidRequest { field, .. }) if field == at_fault), "{told:?}");
     }
 }
@@ -135,11 +135,11 @@ async fn cursor_that_no_page_gave_is_refused() {
     let bank = Bank::new().await;
     let id = "5e1f6f0e-7f4b-4b1c-9a53-3a6e5d0c1b2a";
     for cursor in ["", "x", "8", "9", "-1", "0.x", "0.1", "0.1.x", &format!("8.1.{id}"), &format!("0.1.{id}.1")] {
-        let told = bank.transactions.unfinished(false, 3, Some(cursor)).await;
+        let told = bank.transactions.operator.unfinished(false, 3, Some(cursor)).await;
         assert!(matches!(&told, Err(Error::InvalidRequest { field, .. }) if field == "cursor"), "{cursor}: {told:?}");
     }
     for cursor in ["0", "7", &format!("7.1.{id}")] {
-        bank.transactions.unfinished(false, 3, Some(cursor)).await.expect("a page");
+        bank.transactions.operator.unfinished(false, 3, Some(cursor)).await.expect("a page");
     }
 }
 

@@ -71,7 +71,7 @@ async fn only_a_large_item_gets_a_row_when_it_is_replaced() {
         assert_eq!(rows(&bank, "2#").await.len(), 0, "an update keeps the old value in the item");
         bank.transactions.add(&id, vec![put_item(large("large", "n"))], None).await.expect("replaced");
         assert_eq!(rows(&bank, "2#").await.len(), 1);
-        let seen = bank.transactions.read(vec![look("large")], Isolation::Committed).await.expect("read");
+        let seen = bank.transactions.reader.read(vec![look("large")], Isolation::Committed).await.expect("read");
         assert!(seen == [Some(large("large", "o"))], "readers see the old item");
         if commits {
             bank.transactions.commit(&id).await.expect("committed");

@@ -406,7 +406,7 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
     let (sweeper, faults) = stage.bank.coordinator(stage.policy, IDLE);
     let (other, _) = stage.bank.coordinator(stage.policy, IDLE);
     for watching in [&sweeper, &other] {
-        assert_eq!(watching.sweep(100).await.expect("swept").watched, 1);
+        assert_eq!(watching.sweeper.sweep(100).await.expect("swept").watched, 1);
     }
     tokio::time::sleep(IDLE).await;
     faults.take_calls();
@@ -414,12 +414,12 @@ async fn sweep_under(step: usize, fault: Option<Fault>) -> bool {
         faults.at(step, fault);
     }
     {
-        let mut work = std::pin::pin!(sweeper.sweep(100));
+        let mut work = std::pin::pin!(sweeper.sweeper.sweep(100));
         tokio::select! {
             biased;
             _ = &mut work => {}
             () = faults.reached() => if fault == Some(Fault::Held) {
-                assert_eq!(other.sweep(100).await.expect("swept").failed, 0);
+                assert_eq!(other.sweeper.sweep(100).await.expect("swept").failed, 0);
                 faults.release();
                 let swept = work.await.expect("swept");
                 assert_eq!(swept.failed, 0, "the other one did it: {swept:?}");

@@ -67,7 +67,7 @@ async fn measure_the_age_of_abandoned_transactions() {
     let sweep = async {
         loop {
             sleep(IDLE).await;
-            while sweeper.sweep(100).await.expect("swept").more {}
+            while sweeper.sweeper.sweep(100).await.expect("swept").more {}
         }
     };
     let work = async {

@@ -302,7 +302,7 @@ impl Run {
             }
             let (_, answers) = transactions.begin_with(Some(id.clone()), None, gets).await?;
             let looks = (0..self.scale.accounts).map(|account| look(&name(account))).collect();
-            let committed = transactions.read(looks, Isolation::Committed).await?;
+            let committed = transactions.reader.read(looks, Isolation::Committed).await?;
             transactions.commit(&id).await?;
             Ok((answers, Some(committed)))
         };
@@ -325,7 +325,7 @@ impl Run {
         for _ in 0..5 {
             let account = rng.usize(..self.scale.accounts);
             let tx = self.enter(&id_of(rng), []);
-            let read = transactions.read(vec![look(&name(account))], Isolation::Committed).await.expect("read");
+            let read = transactions.reader.read(vec![look(&name(account))], Isolation::Committed).await.expect("read");
             self.saw(tx, account, read[0].as_ref().expect("accounts are never deleted"));
             self.told(tx, &Ok(()));
         }
@@ -335,7 +335,7 @@ impl Run {
         let (transactions, faults) = self.bank.coordinator(self.scale.policy, Duration::ZERO);
         faults.set(Fates::Random { rng, one_in: 25, longest: self.scale.longest, kinds: &KINDS[2..] });
         loop {
-            let _ = transactions.sweep(100).await;
+            let _ = transactions.sweeper.sweep(100).await;
             sleep(Duration::from_millis(self.scale.policy.idle_ms)).await;
         }
     }

@@ -72,7 +72,7 @@ fn balances(items: &[Option<Item>]) -> Vec<Option<i64>> {
 
 async fn seen(bank: &Bank, ids: &[&str], isolation: Isolation) -> Vec<Option<i64>> {
     let requests = ids.iter().map(|id| look(id)).collect();
-    balances(&bank.transactions.read(requests, isolation).await.expect("read"))
+    balances(&bank.transactions.reader.read(requests, isolation).await.expect("read"))
 }
 
 async fn transfer_is_seen_when_it_is_committed(bank: Bank) {
@@ -437,7 +437,7 @@ async fn pages_show_what_is_committed(bank: Bank) {
             let mut found = Vec::new();
             let mut request = ListRequest { table: ACCOUNTS.into(), limit: Some(4), ..ListRequest::default() };
             loop {
-                let page = transactions.list(&request, isolation).await.expect("listed");
+                let page = transactions.reader.list(&request, isolation).await.expect("listed");
                 found.extend(page.items);
                 request.start = page.next;
                 if request.start.is_none() {
@@ -454,7 +454,7 @@ async fn pages_show_what_is_committed(bank: Bank) {
     query.key_condition = Some("id = :id".into());
     query.projection = Some("balance".into());
     query.values.insert(":id".into(), AttributeValue::S("a1".into()));
-    let found = bank.transactions.list(&query, Isolation::Committed).await.expect("queried").items;
+    let found = bank.transactions.reader.list(&query, Isolation::Committed).await.expect("queried").items;
     assert_eq!(found, [Item::from([("balance".to_owned(), AttributeValue::N("101".into()))])]);
 }
 
@@ -466,22 +466,22 @@ async fn sweep_ends_what_nobody_works_on_and_forgets_what_is_over(bank: Bank) {
     bank.transactions.add(&kept, vec![add("c", 1)], None).await.expect("added");
     tokio::time::advance(std::time::Duration::from_secs(50)).await;
     bank.transactions.add(&kept, Vec::new(), None).await.expect("still open");
-    let swept = bank.transactions.sweep(100).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(100).await.expect("swept");
     assert_eq!(swept.examined, 0, "nothing is due: {swept:?}");
     tokio::time::advance(std::time::Duration::from_secs(20)).await;
-    let swept = bank.transactions.sweep(100).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(100).await.expect("swept");
     assert_eq!((swept.watched, swept.rolled_back), (2, 0), "seen for the first time: {swept:?}");
     tokio::time::advance(std::time::Duration::from_secs(50)).await;
     bank.transactions.add(&kept, Vec::new(), None).await.expect("still open");
     tokio::time::advance(std::time::Duration::from_secs(20)).await;
-    let (one, two) = tokio::join!(bank.transactions.sweep(100), bank.transactions.sweep(100));
+    let (one, two) = tokio::join!(bank.transactions.sweeper.sweep(100), bank.transactions.sweeper.sweep(100));
     let (one, two) = (one.expect("swept"), two.expect("swept"));
     assert_eq!((one.failed, two.failed), (0, 0), "{one:?} {two:?}");
     assert!(one.rolled_back + two.rolled_back >= 1, "{one:?} {two:?}");
     assert_eq!(bank.balance("a").await, Some(1));
     bank.transactions.commit(&kept).await.expect("it was spared");
     bank.assert_clean().await;
-    let swept = bank.transactions.sweep(1).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(1).await.expect("swept");
     assert_eq!((swept.examined, swept.more), (0, false), "what is finished does not concern a sweeper");
     bank.expire(std::time::Duration::from_hours(8 * 24)).await;
     assert_eq!(bank.scan("transactions").await, Vec::<Item>::new());
@@ -519,7 +519,7 @@ async fn damage_is_told_and_touches_nothing(bank: Bank) {
             bank.remove_row(row).await;
         }
     }
-    let read = bank.transactions.read(vec![look("a")], Isolation::Committed).await;
+    let read = bank.transactions.reader.read(vec![look("a")], Isolation::Committed).await;
     assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
     let undone = bank.transactions.rollback(&id).await;
     assert!(matches!(undone, Err(Error::Corrupt { .. })), "{undone:?}");

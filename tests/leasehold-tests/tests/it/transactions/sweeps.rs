@@ -42,7 +42,7 @@ async fn sweep_examines_as_many_as_it_may() {
     for rolls_back in [false, true] {
         advance(IDLE).await;
         for (limit, examined, more) in [(15, 15, true), (1, 1, false), (1, 0, false)] {
-            let swept = bank.transactions.sweep(limit).await.expect("swept");
+            let swept = bank.transactions.sweeper.sweep(limit).await.expect("swept");
             let (watched, rolled_back) = if rolls_back { (0, examined) } else { (examined, 0) };
             let expected = (examined, watched, rolled_back, more);
             assert_eq!((swept.examined, swept.watched, swept.rolled_back, swept.more), expected, "{swept:?}");
@@ -57,7 +57,7 @@ async fn sweeps_begin_with_any_shard() {
     let mut first = BTreeSet::new();
     for _ in 0..40 {
         bank.faults.record();
-        bank.transactions.sweep(1).await.expect("swept");
+        bank.transactions.sweeper.sweep(1).await.expect("swept");
         first.insert(bank.faults.record()[0].body["ExpressionAttributeValues"][":shard"].to_string());
     }
     assert!(first.len() > 1, "{first:?}");
@@ -71,15 +71,15 @@ async fn live_transaction_is_examined_again_after_an_idle_time() {
     advance(IDLE).await;
     bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
     bank.faults.record();
-    let swept = bank.transactions.sweep(10).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(10).await.expect("swept");
     assert_eq!((swept.examined, swept.rolled_back), (1, 0));
     let sent = bank.faults.record();
     let writes = sent.iter().filter(|sent| sent.operation == "UpdateItem");
     assert_eq!(writes.count(), 1, "rows that are young are left alone: {sent:?}");
-    let swept = bank.transactions.sweep(10).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(10).await.expect("swept");
     assert_eq!(swept.examined, 0);
     advance(IDLE).await;
-    let swept = bank.transactions.sweep(10).await.expect("swept");
+    let swept = bank.transactions.sweeper.sweep(10).await.expect("swept");
     assert_eq!((swept.examined, swept.rolled_back), (1, 1), "it was seen unchanged for an idle time");
     bank.assert_clean().await;
 }
@@ -102,7 +102,7 @@ async fn rows_are_prolonged_not_more_often_than_needed() {
     let sweep_after = async |hours| {
         advance(Duration::from_hours(hours)).await;
         bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
-        let swept = bank.transactions.sweep(10).await.expect("swept");
+        let swept = bank.transactions.sweeper.sweep(10).await.expect("swept");
         assert_eq!((swept.examined, swept.failed, swept.rolled_back), (1, 0, 0));
         ends().await
     };
@@ -123,9 +123,9 @@ async fn sweep_counts_what_another_committed_as_completed() {
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (sweeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     advance(IDLE).await;
-    assert_eq!(sweeper.sweep(10).await.expect("swept").watched, 1);
+    assert_eq!(sweeper.sweeper.sweep(10).await.expect("swept").watched, 1);
     advance(IDLE).await;
-    let mut work = std::pin::pin!(sweeper.sweep(10));
+    let mut work = std::pin::pin!(sweeper.sweeper.sweep(10));
     faults.record();
     // The first write is the decision. The number of requests before it depends on the shard that comes first.
     faults.at(1, Fault::Held);
@@ -151,7 +151,7 @@ async fn sweeper_ends_nothing_when_its_clock_is_ahead() {
     bank.transactions.add(&id, vec![add("a", 1)], None).await.expect("added");
     let (ahead, _) = bank.coordinator(Policy::default(), Duration::from_secs(90));
     for _ in 0..5 {
-        let swept = ahead.sweep(10).await.expect("swept");
+        let swept = ahead.sweeper.sweep(10).await.expect("swept");
         assert_eq!(swept.rolled_back, 0, "{swept:?}");
         advance(Duration::from_secs(10)).await;
         bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
@@ -160,10 +160,10 @@ async fn sweeper_ends_nothing_when_its_clock_is_ahead() {
     // Another process looks for the first time, and this one for the first time since the last sign of life.
     let (other, _) = bank.coordinator(Policy::default(), Duration::from_hours(24));
     for sweeper in [&ahead, &other] {
-        assert_eq!(sweeper.sweep(10).await.expect("swept").rolled_back, 0);
+        assert_eq!(sweeper.sweeper.sweep(10).await.expect("swept").rolled_back, 0);
     }
     advance(2 * IDLE).await;
-    assert_eq!(ahead.sweep(10).await.expect("swept").rolled_back, 1);
+    assert_eq!(ahead.sweeper.sweep(10).await.expect("swept").rolled_back, 1);
     bank.assert_clean().await;
 }
 

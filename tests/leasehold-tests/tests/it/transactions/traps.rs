@@ -46,7 +46,7 @@ async fn late_sweeper_does_not_forget_what_has_just_ended() {
     // The sweeper has found the transaction due, and is then slow; meanwhile the transaction is committed.
     bank.faults
         .script(std::iter::repeat_n(Fault::None, 8).chain(std::iter::once(Fault::Slow(Duration::from_millis(900)))));
-    let (swept, committed) = tokio::join!(bank.transactions.sweep(10), async {
+    let (swept, committed) = tokio::join!(bank.transactions.sweeper.sweep(10), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         bank.transactions.commit(&id).await
     });
@@ -60,7 +60,7 @@ async fn late_sweeper_does_not_forget_what_has_just_ended() {
 async fn late_one_shot_is_not_called_rolled_back() {
     let bank = Bank::new().await;
     bank.open("a", 10).await;
-    bank.transactions.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+    bank.transactions.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
     // The first attempt arrives after 1.5 s, when the second has failed on its condition.
     bank.faults.script([
         Fault::Late(Duration::from_millis(1500)),
@@ -233,7 +233,7 @@ async fn nobody_reads_the_tables_of_the_service() {
         let mut request = look("a");
         request.table = table.into();
         request.key = key("a");
-        let refused = bank.transactions.read(vec![request], Isolation::Uncommitted).await;
+        let refused = bank.transactions.reader.read(vec![request], Isolation::Uncommitted).await;
         assert!(matches!(&refused, Err(Error::InvalidRequest { field, .. }) if field == "requests[0].tableName"));
     }
 }
@@ -248,7 +248,7 @@ async fn late_write_does_not_undo_a_final_no() {
     advance(Duration::from_millis(10)).await;
     let policy = Policy { contention_ms: 200, ..Policy::default() };
     let (coordinator, faults) = bank.coordinator(policy, Duration::ZERO);
-    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+    coordinator.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
     faults.script([Fault::Late(Duration::from_secs(30))]);
     let id = TransactionId::fresh();
     let told = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await;
@@ -268,7 +268,7 @@ async fn nameless_one_shot_is_told_the_truth_after_a_loss() {
         let bank = Bank::new().await;
         bank.open("a", 1).await;
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        coordinator.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
         faults.script([Fault::Late(Duration::from_secs(30))]);
         let mut poor = when(add("a", 1), "balance = :one");
         poor.values.insert(":one".into(), AttributeValue::N("1".into()));
@@ -322,7 +322,7 @@ async fn late_write_does_not_follow_an_invalid_request() {
     let bank = Bank::new().await;
     bank.open("a", 1).await;
     let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-    coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+    coordinator.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
     faults.script([Fault::Late(Duration::from_secs(30))]);
     let id = TransactionId::fresh();
     let (told, ()) = tokio::join!(coordinator.run(Some(id), None, vec![add("a", 1)]), async {
@@ -345,7 +345,7 @@ async fn nothing_begins_after_it_was_called_unknown() {
     for call in ["rollback", "commit", "add"] {
         let id = TransactionId::fresh();
         let (coordinator, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
-        coordinator.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
+        coordinator.reader.read(vec![look("a")], Isolation::Committed).await.expect("the table is known");
         let lost = std::iter::repeat_n(Fault::RequestLost, 30);
         faults.script(std::iter::once(Fault::Late(Duration::from_mins(1))).chain(lost));
         let told = coordinator.run(Some(id.clone()), None, vec![add("a", 1)]).await;
@@ -437,11 +437,11 @@ async fn stuck_item_keeps_no_other_one_locked() {
     let status = bank.transactions.status(&id.public()).await.expect("known");
     let names_it = |reason: &String| reason.starts_with("accounts[id=b]: ");
     assert!(!status.finished && status.stuck.as_ref().is_some_and(names_it), "{status:?}");
-    let page = bank.transactions.unfinished(true, 100, None).await.expect("listed");
+    let page = bank.transactions.operator.unfinished(true, 100, None).await.expect("listed");
     assert_eq!((page.transactions.len(), page.next), (1, None));
     // The cause is removed, and the sweeper goes on.
     advance(Duration::from_mins(2)).await;
-    assert_eq!(bank.transactions.sweep(100).await.expect("swept").completed, 1);
+    assert_eq!(bank.transactions.sweeper.sweep(100).await.expect("swept").completed, 1);
     assert_eq!(bank.transactions.status(&id.public()).await.expect("known").stuck, None);
     bank.assert_clean().await;
 }
@@ -450,7 +450,7 @@ async fn stuck_item_keeps_no_other_one_locked() {
 #[tokio::test(start_paused = true)]
 async fn page_of_open_transactions_is_full_or_the_last() {
     let bank = Bank::new().await;
-    let page = bank.transactions.unfinished(false, 3, None).await.expect("listed");
+    let page = bank.transactions.operator.unfinished(false, 3, None).await.expect("listed");
     assert_eq!((page.transactions.len(), page.next), (0, None));
     for _ in 0..10 {
         begin(&bank.transactions).await;
@@ -460,7 +460,7 @@ async fn page_of_open_transactions_is_full_or_the_last() {
     let mut cursor = None;
     let mut seen = std::collections::BTreeSet::new();
     loop {
-        let page = bank.transactions.unfinished(false, 3, cursor.as_deref()).await.expect("listed");
+        let page = bank.transactions.operator.unfinished(false, 3, cursor.as_deref()).await.expect("listed");
         sizes.push(page.transactions.len());
         seen.extend(page.transactions.into_iter().map(|transaction| transaction.id));
         cursor = page.next;
@@ -470,7 +470,7 @@ async fn page_of_open_transactions_is_full_or_the_last() {
     }
     assert_eq!(seen.len(), 11);
     assert!(sizes[..sizes.len() - 1].iter().all(|size| *size == 3), "{sizes:?}");
-    let page = bank.transactions.unfinished(true, 3, None).await.expect("listed");
+    let page = bank.transactions.operator.unfinished(true, 3, None).await.expect("listed");
     assert_eq!((page.transactions.len(), page.next), (1, None));
 }
 
@@ -536,7 +536,7 @@ async fn rows_of_an_open_transaction_do_not_expire() {
     for _ in 0..20 {
         advance(Duration::from_hours(12)).await;
         bank.transactions.add(&id, Vec::new(), None).await.expect("alive");
-        bank.transactions.sweep(100).await.expect("swept");
+        bank.transactions.sweeper.sweep(100).await.expect("swept");
         bank.expire(Duration::ZERO).await;
     }
     bank.transactions.commit(&id).await.expect("committed");

@@ -12,9 +12,9 @@ use super::guards::{A_YEAR, until_reached};
 async fn seen(transactions: &Transactions, lists: bool) -> Option<i64> {
     let items = if lists {
         let request = ListRequest { table: ACCOUNTS.into(), ..ListRequest::default() };
-        transactions.list(&request, Isolation::Committed).await.expect("listed").items
+        transactions.reader.list(&request, Isolation::Committed).await.expect("listed").items
     } else {
-        let items = transactions.read(vec![look("a")], Isolation::Committed).await.expect("read");
+        let items = transactions.reader.read(vec![look("a")], Isolation::Committed).await.expect("read");
         items.into_iter().flatten().collect()
     };
     items.first().map(balance_of)

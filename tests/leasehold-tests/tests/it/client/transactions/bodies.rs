@@ -296,7 +296,7 @@ async fn thinking_is_no_reason_to_be_taken_for_abandoned() {
     let sweeper = tokio::spawn(async move {
         loop {
             sleep(SECOND * 5).await;
-            sweeping.sweep(100).await.expect("no faults here");
+            sweeping.sweeper.sweep(100).await.expect("no faults here");
         }
     });
     let think = async |options: &TransactionOptions| {
@@ -489,7 +489,7 @@ async fn transactions_dropped_at_any_moment_leave_no_lock() {
         sleep(SECOND * 45).await;
         client.close().await.expect("no locks are held");
         sleep(Duration::from_mins(2)).await;
-        let result = bank.transactions.sweep(10).await.expect("no faults any more");
+        let result = bank.transactions.sweeper.sweep(10).await.expect("no faults any more");
         swept += result.rolled_back + result.completed;
         let balances = (bank.balance("a").await, bank.balance("b").await);
         assert!([(Some(100), Some(0)), (Some(70), Some(30))].contains(&balances), "seed {seed}: {balances:?}");

@@ -107,7 +107,7 @@ async fn run(seed: u64) -> (usize, u32, usize) {
     let sweeper = tokio::spawn(async move {
         loop {
             sleep(SECOND * 5).await;
-            let _ = sweeping.sweep(100).await;
+            let _ = sweeping.sweeper.sweep(100).await;
         }
     });
     let mut callers = tokio::task::JoinSet::new();
