@@ -27,7 +27,8 @@
 //! ## Types
 //!
 //! * [`Call`]: one retried request, or the requests under one lease id and the release of what they leave behind.
-//! * [`Event`], [`Action`]: the two directions. A driver feeds the events, carries out the actions, and decides nothing.
+//! * [`Event`], [`Action`]: the two directions. A driver feeds the events, carries out the actions, and decides
+//!   nothing.
 //! * [`Chance`]: the source of fractions and ids. [`Memory`]: what one client knows across its calls.
 //! * [`Turns`]: the numbers of requests. [`Budget`]: the bound of a wait. [`timing`]: pauses, bounds and time-outs.
 //!
