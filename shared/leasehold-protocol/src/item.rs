@@ -82,6 +82,8 @@ pub(crate) const SPENT_TICKETS: &str = "spentTickets";
 pub(crate) const CAPACITY_VERSION: &str = "capacityVersion";
 /// The request that changed the capacity last.
 pub(crate) const CAPACITY_REQUEST_ID: &str = "capacityRequestId";
+/// Counts the events after which it may no longer be the turn of a ticket whose turn it was.
+pub(crate) const REORDERED: &str = "reordered";
 /// Changes whenever the waiters should look again.
 pub(crate) const CHANGED: &str = "changed";
 
@@ -124,6 +126,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 38] = [
     SPENT_TICKETS,
     CAPACITY_VERSION,
     CAPACITY_REQUEST_ID,
+    REORDERED,
     CHANGED,
 ];
 

@@ -50,6 +50,8 @@ pub struct AcquirePermitsRequest {
     pub staleness: Option<Staleness>,
     /// The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
     /// an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
+    /// Beside `number`: the `epoch` of the view that showed the ticket's turn. The request is granted by one write, if no
+    /// turn has ended since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
     /// The number of the caller's ticket, for a caller that waited in the queue. Without this ticket in the queue, the
@@ -57,6 +59,10 @@ pub struct AcquirePermitsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 9_007_199_254_740_991_u64))]
     pub number: Option<u64>,
+    /// Whether the caller passes tickets ahead that are dead, or that have left permits which they could take. Needs
+    /// `number`, and the `epoch` of the view that shows so: after another grant the request is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub passes: bool,
     /// A payload of this holder, as text, for everyone to read: at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,

@@ -32,6 +32,9 @@ pub(crate) fn acquire(
         ));
     }
     let dead = dead(request.observed, &Member::new(&key, &lease_id))?;
+    if request.passes && (request.number.is_none() || request.epoch.is_none()) {
+        return Err(Problem::invalid("passes", "passes needs number, and the epoch of the view that shows the queue."));
+    }
     Ok(Acquire {
         owner_name: checked(entry_name(request.owner_name))?,
         sequence: convert::sequence(request.sequence, request.request_id)?,
@@ -43,6 +46,7 @@ pub(crate) fn acquire(
         by_clock,
         epoch: epoch(request.epoch)?,
         number: request.number,
+        passes: request.passes,
         data: data(request.data, request.data_base64)?,
         principal,
         key,

@@ -8,7 +8,7 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{GetRequest, Lock, Secret, Staleness};
 
-use super::plan::{Plan, Waiter};
+use super::plan::{Plan, Turn, Waiter};
 use super::seen::known_epoch;
 use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, Semaphore};
 use crate::attempt::Attempt;
@@ -46,7 +46,7 @@ impl Semaphore {
         let mut pursuit = Pursuit::new(self, request)?;
         let (mut names, mut is_first) = (pursuit.known_dead(), true);
         loop {
-            let error = match pursuit.send(pursuit.ask(names), pursuit.limit(Duration::MAX)).await {
+            let error = match pursuit.send(pursuit.ask(names, Turn::Unknown), pursuit.limit(Duration::MAX)).await {
                 Ok(Some(guard)) => return Ok(Acquisition::Granted(guard)),
                 Ok(None) => return Err(Error::abandoned()),
                 Err(error) => error,
@@ -56,7 +56,7 @@ impl Semaphore {
             // An epoch was too old, or a loaded observation shows a dead holder.
             let plan = pursuit.state().map(|state| pursuit.plan(state, Duration::MAX));
             match plan.filter(|_| is_first) {
-                Some(Plan::Ask(dead)) => (names, is_first) = (dead, false),
+                Some(Plan::Ask(dead, _)) => (names, is_first) = (dead, false),
                 _ => return Ok(Acquisition::Held(HeldPermits { lock: lock.clone() })),
             }
         }
@@ -81,7 +81,7 @@ impl Semaphore {
             // The end of the wait has one last request, if it can succeed.
             let over = budget.is_over();
             let step = match (pursuit.next(budget.left()), over) {
-                (Next::Ask(names), _) => pursuit.ask(names),
+                (Next::Ask(names, turn), _) => pursuit.ask(names, turn),
                 (_, true) if let Some(held) = pursuit.held() => return Ok(Acquisition::Held(held)),
                 (Next::Enqueue(names), _) => pursuit.enqueue(names),
                 (Next::Look(longest), _) => {
@@ -143,7 +143,7 @@ impl Semaphore {
 
 /// The next step of a caller that waits.
 enum Next {
-    Ask(Vec<ObservedEntry>),
+    Ask(Vec<ObservedEntry>, Turn),
     Enqueue(Vec<ObservedEntry>),
     /// Watches for at most this time.
     Look(Duration),
@@ -256,7 +256,7 @@ impl<'a> Pursuit<'a> {
 
     fn next(&self, left: Duration) -> Next {
         if self.may_be_granted {
-            return Next::Ask(Vec::new());
+            return Next::Ask(Vec::new(), Turn::Unknown);
         }
         let Some(state) = self.state() else { return self.first(left) };
         let Some(place) = self.ticket.as_ref().filter(|place| !place.refresh_in().is_zero()) else {
@@ -271,8 +271,8 @@ impl<'a> Pursuit<'a> {
             return Next::Look(place.first_look().min(left));
         }
         match self.plan(state, left) {
-            Plan::Ask(names) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
-            Plan::Ask(names) => Next::Ask(names),
+            Plan::Ask(names, _) | Plan::Enqueue(names) if self.refused.as_ref() == Some(&names) => Next::Poll,
+            Plan::Ask(names, turn) => Next::Ask(names, turn),
             Plan::Enqueue(names) => Next::Enqueue(names),
             Plan::Wait(longest) => Next::Look(longest),
         }
@@ -285,14 +285,20 @@ impl<'a> Pursuit<'a> {
         }
         let names = self.known_dead();
         let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
-        if names.is_empty() && must_queue && !self.is_by_clock() { Next::Enqueue(names) } else { Next::Ask(names) }
+        if names.is_empty() && must_queue && !self.is_by_clock() { Next::Enqueue(names) } else { Next::Ask(names, Turn::Unknown) }
     }
 
     fn owner_name(&self) -> String {
         self.request.owner_name.clone().unwrap_or_else(|| self.semaphore.client.owner_name().to_owned())
     }
 
-    fn ask(&self, observed: Vec<ObservedEntry>) -> PermitCall {
+    fn ask(&self, observed: Vec<ObservedEntry>, turn: Turn) -> PermitCall {
+        // A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
+        let epoch = match (&self.ticket, turn) {
+            (None, _) => self.epoch.clone(),
+            (Some(_), Turn::Unknown) => None,
+            (Some(_), Turn::Own | Turn::Passing) => self.state().and_then(|state| known_epoch(&state.epoch)),
+        };
         let (data, data_base64) = encode_data(self.request.data.as_deref());
         PermitCall::Acquire(AcquirePermitsRequest {
             key: self.semaphore.key.key.clone(),
@@ -303,7 +309,8 @@ impl<'a> Pursuit<'a> {
             lease_duration_ms: Some(millis(self.lease)),
             staleness: (observed.is_empty() && self.is_by_clock()).then_some(Staleness::Clock),
             observed,
-            epoch: self.epoch.clone(),
+            passes: turn == Turn::Passing && epoch.is_some(),
+            epoch,
             number: self.ticket.as_ref().map(|place| place.number),
             data,
             data_base64,
@@ -474,7 +481,7 @@ impl<'a> Pursuit<'a> {
         budget.saw(&state.changed, stale_after(Duration::from_millis(leases.max().unwrap_or_default())));
         let stale_in = match self.plan(state, budget.left()) {
             Plan::Wait(longest) => longest,
-            Plan::Ask(_) | Plan::Enqueue(_) => Duration::ZERO,
+            Plan::Ask(..) | Plan::Enqueue(_) => Duration::ZERO,
         };
         budget.report(self.request.on_wait.as_ref(), view, stale_in);
     }

@@ -17,11 +17,22 @@ pub(crate) const MAX_NAMES: usize = 10;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Plan {
     /// Request the permits, and name these entries as dead.
-    Ask(Vec<ObservedEntry>),
+    Ask(Vec<ObservedEntry>, Turn),
     /// Take a place in the queue, or renew it, and name these entries as dead: the first of too many for one request.
     Enqueue(Vec<ObservedEntry>),
     /// Look at the semaphore, for at most this time.
     Wait(Duration),
+}
+
+/// The reason why a waiter requests its permits now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The answer of the service tells what became of the ticket or the capacity, or the caller has no ticket.
+    Unknown,
+    /// The view shows that it is the ticket's turn.
+    Own,
+    /// The view shows that the tickets ahead are dead, or leave permits that they could take.
+    Passing,
 }
 
 /// A waiting caller.
@@ -54,7 +65,7 @@ pub(crate) fn plan(
     let mine = waiter.ticket_id.map(|id| view.queue.iter().find(|ticket| ticket.ticket_id == id));
     if waiter.permits > view.capacity || mine == Some(None) {
         // The answer of the service tells the reason.
-        return Plan::Ask(Vec::new());
+        return Plan::Ask(Vec::new(), Turn::Unknown);
     }
     let mine = mine.flatten();
     let is_ahead =
@@ -100,7 +111,13 @@ pub(crate) fn plan(
         names.truncate(MAX_NAMES);
         return Plan::Enqueue(names);
     }
-    Plan::Ask(names)
+    let wanted: u64 = ahead.iter().map(|ticket| ticket.permits).sum();
+    let turn = match mine {
+        None => Turn::Unknown,
+        Some(_) if free >= wanted + waiter.permits => Turn::Own,
+        Some(_) => Turn::Passing,
+    };
+    Plan::Ask(names, turn)
 }
 
 /// Names a dead ticket.
@@ -170,7 +187,8 @@ mod tests {
                 names.into_iter().map(entry).collect::<Value>()
             };
             let plan = match plan {
-                Plan::Ask(names) => json!({ "ask": shown(names) }),
+                Plan::Ask(names, Turn::Passing) => json!({ "ask": shown(names), "passes": true }),
+                Plan::Ask(names, _) => json!({ "ask": shown(names) }),
                 Plan::Enqueue(names) => json!({ "enqueue": shown(names) }),
                 Plan::Wait(longest) => json!({ "waitMs": longest.as_millis() }),
             };

@@ -108,7 +108,7 @@ impl Semaphores {
                 watched: Duration::ZERO,
             },
         ) {
-            Plan::Ask(names) => names,
+            Plan::Ask(names, _) => names,
             Plan::Enqueue(_) | Plan::Wait(_) => Vec::new(),
         }
     }

@@ -149,6 +149,38 @@ impl Builder {
         "size(#queue) = :deadTickets".into()
     }
 
+    /// Returns the condition that it is the turn of the caller's ticket. The row shows it, if a refusal returned one, or
+    /// the caller saw it, or the queue has no other living ticket.
+    fn in_turn(&mut self, request: &Acquire, dead: &AllDead, seen: Option<&Semaphore>) -> &'static str {
+        if let Some(seen) = seen.filter(|seen| seen.is_turn_for(request, dead)) {
+            // Later tickets are behind.
+            self.write.text(":seenChange", &seen.last_change);
+            return "#changed = :seenChange";
+        }
+        let Some(epoch) = request.vouches() else {
+            self.write.number(":tickets", 1 + dead.tickets().count() as u64);
+            return "size(#queue) = :tickets";
+        };
+        if request.passes_tickets() {
+            self.write.number(":seenToken", epoch.token);
+            self.condition("fencingToken = :seenToken");
+        }
+        match epoch.reordered {
+            Some(0) => "attribute_not_exists(reordered)",
+            reordered => {
+                self.write.number(":reordered", reordered.unwrap_or(NO_NUMBER));
+                "reordered = :reordered"
+            }
+        }
+    }
+
+    /// Counts an event after which it may no longer be a ticket's turn.
+    fn reorder(&mut self) {
+        self.write.number(":zero", 0);
+        self.write.number(":one", 1);
+        self.set("reordered = if_not_exists(reordered, :zero) + :one");
+    }
+
     /// Binds the name of a ring.
     fn ring(&mut self, ring: RingOf) {
         let name = match ring {
@@ -348,10 +380,13 @@ pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp
     if request.number.is_some() {
         builder.condition(own);
         builder.numbered(request.number);
+        let turn = builder.in_turn(request, dead, seen);
+        builder.condition(turn);
     } else {
         let first = builder.nobody_ahead(dead, seen);
         let new = builder.new_claim(&me, request.epoch);
-        builder.condition(format!("(({first} AND {new}) OR ({own}))"));
+        let turn = builder.in_turn(request, dead, seen);
+        builder.condition(format!("(({first} AND {new}) OR ({own} AND {turn}))"));
     }
     builder.condition(IS_COUNTABLE);
     if let Some(seen) = seen.filter(|_| request.by_clock) {
@@ -368,6 +403,9 @@ pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp
     builder.set("#tokens.#h = fencingToken + :one");
     builder.set("fencingToken = fencingToken + :one");
     builder.set("#available = #available + :difference");
+    if request.passes_tickets() {
+        builder.reorder();
+    }
     builder.gone.extend(["#queue.#t".to_owned(), "#tickets.#t".to_owned()]);
     if dead.is_empty() {
         // The queue changes only where the caller has a ticket. No row has had the version of that ticket as `changed`.
@@ -593,6 +631,7 @@ pub(crate) fn set_capacity(request: &SetCapacity, stamp: &Stamp) -> Write {
     builder.set("capacityVersion = :rvn");
     builder.set("#capacity = :capacity");
     builder.set("#available = #available + :difference");
+    builder.reorder();
     builder.changed(stamp);
     builder.build()
 }

@@ -13,7 +13,7 @@ use crate::attributes::{Attributes, bytes, digits, hash, map, number, string};
 use crate::item::{AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
 use crate::item::{
     CAPACITY_REQUEST_ID, CAPACITY_VERSION, LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER,
-    SPENT_HOLDERS, SPENT_TICKETS, TICKETS, TOKENS, TableSchema,
+    REORDERED, SPENT_HOLDERS, SPENT_TICKETS, TICKETS, TOKENS, TableSchema,
 };
 use crate::lifecycle::{CorruptRecord, Field, GrantOutcome};
 use crate::model::LockKey;
@@ -120,6 +120,7 @@ pub(crate) fn decode(key: &LockKey, item: Item) -> Result<Semaphore, CorruptReco
         spent_tickets: spent_tickets.unwrap_or_default(),
         capacity_version,
         capacity_request_id: row.optional(CAPACITY_REQUEST_ID, string)?,
+        reordered: row.optional(REORDERED, number)?.unwrap_or_default(),
         last_change: row.required(CHANGED, string)?,
         expire_at,
     })

@@ -68,6 +68,9 @@ pub struct Semaphore {
     pub capacity_version: Option<String>,
     /// The request that changed the capacity last.
     pub capacity_request_id: Option<String>,
+    /// Counts the events after which it may no longer be the turn of a ticket whose turn it was: grants that passed a
+    /// ticket ahead, and changes of the capacity.
+    pub reordered: u64,
     /// The attribute `changed`. Observers compare [`Semaphore::changed`], of which this is a part.
     pub(crate) last_change: String,
     /// `expireAt`, in epoch seconds. A row whose capacity an operator set never expires.
@@ -266,7 +269,7 @@ impl Semaphore {
 
     /// The row's age: each grant and each ticket raises it.
     pub fn epoch(&self) -> Epoch {
-        Epoch { token: self.fencing_token, ticket: self.next_ticket }
+        Epoch { token: self.fencing_token, ticket: self.next_ticket, reordered: Some(self.reordered) }
     }
 
     /// The version of the capacity: new with each change by an operator.
@@ -278,9 +281,34 @@ impl Semaphore {
     /// gone.
     pub fn is_turn_of(&self, ticket_id: &str) -> bool {
         let Some(mine) = self.queue.get(ticket_id) else { return true };
-        let ahead = self.queue.values().filter(|other| other.number < mine.number && self.is_ahead(other));
-        let wanted: u64 = ahead.map(|other| other.claim.permits).sum();
-        self.available >= signed(wanted + mine.claim.permits)
+        self.is_turn(mine.number, mine.claim.permits, &AllDead::default())
+    }
+
+    /// Whether the free permits, with those of the dead, cover so many permits and all tickets before this number.
+    fn is_turn(&self, number: u64, permits: u64, dead: &AllDead) -> bool {
+        self.available + signed(dead.permits()) >= signed(self.wanted_before(number, dead) + permits)
+    }
+
+    /// The permits that the tickets before this number want, without those that are named as dead.
+    fn wanted_before(&self, number: u64, dead: &AllDead) -> u64 {
+        let is_named = |id: &String| dead.tickets().any(|(member, _)| member.ticket_id() == *id);
+        let ahead = self.queue.iter().filter(|(id, other)| other.number < number && self.is_ahead(other) && !is_named(id));
+        ahead.map(|(_, other)| other.claim.permits).sum()
+    }
+
+    /// Whether it is the turn of the ticket with which this request comes, as this row shows.
+    pub(crate) fn is_turn_for(&self, request: &Acquire, dead: &AllDead) -> bool {
+        let mine = self.ticket(&Member::new(&request.key, &request.lease_id));
+        mine.is_some_and(|mine| self.is_turn(mine.number, request.permits.get(), dead))
+    }
+
+    /// Whether the caller saw that it was its ticket's turn, and nothing has changed that since. Between grants in turn
+    /// a turn stays: each leaves what the tickets ahead of it want. A grant that passes a ticket needs a row without any
+    /// later grant: whoever was passed has left the permits until now.
+    fn is_vouched_for(&self, request: &Acquire) -> bool {
+        request.vouches().is_some_and(|epoch| {
+            epoch.reordered == Some(self.reordered) && (!request.passes || epoch.token == self.fencing_token)
+        })
     }
 
     /// Whether the ticket is ahead of those behind it: one that wants more than the capacity is ahead of nobody.
@@ -311,15 +339,18 @@ impl Semaphore {
     }
 
     /// All entries that the clock says are dead and that a grant of `permits` must remove: the tickets ahead of the
-    /// caller, unless it has one itself, and the holders, those with the most permits first.
+    /// caller, and the holders, those with the most permits first.
     fn dead_by_clock(&self, me: &Member, permits: u64, stale_before: u64) -> AllDead {
         let read = |id: &String, claim: &Claim, number: u64| {
             let (id, version) = (PublicId::new("observed", id).ok()?, Rvn::new("version", claim.version.clone()).ok()?);
             Some(Dead { id, version, permits: claim.permits, number: Some(number) })
         };
-        let is_dead = |ticket: &Ticket| ticket.stale_at.is_some_and(|at| at < stale_before);
-        let tickets = self.queue.iter().filter(|(_, ticket)| self.ticket(me).is_none() && is_dead(ticket));
+        let mine = self.ticket(me).map_or(u64::MAX, |mine| mine.number);
+        let is_dead =
+            |ticket: &Ticket| ticket.number < mine && ticket.stale_at.is_some_and(|at| at < stale_before);
+        let tickets = self.queue.iter().filter(|(_, ticket)| is_dead(ticket));
         let mut dead: Vec<_> = tickets.filter_map(|(id, ticket)| read(id, &ticket.claim, ticket.number)).collect();
+        let permits = permits + self.ticket(me).map_or(0, |_| self.wanted_before(mine, &AllDead::judged(dead.clone())));
         let holders = self.holders.iter().filter(|(_, holder)| holder.stale_at < stale_before);
         let mut holders: Vec<_> = holders.collect();
         holders.sort_by_key(|(id, holder)| (Reverse(holder.claim.permits), *id));
@@ -434,6 +465,7 @@ impl Semaphore {
             has_rings: true,
             capacity_version: None,
             capacity_request_id: None,
+            reordered: 0,
             last_change: changed(stamp),
             expire_at: Some(policy.expire_at(stamp, None)),
         }
@@ -564,8 +596,9 @@ fn superseded(claim: &Claim, fencing_token: Option<u64>) -> Refusal {
 
 /// Grants permits where enough are free, counting those of the named dead, and no living ticket is ahead.
 ///
-/// A caller with a ticket judges by itself that the tickets ahead are gone or dead. Tickets ahead only get fewer, and a
-/// caller that lies is unfair, not unsafe. A caller without a ticket names all tickets in the queue as dead.
+/// It is a ticket's turn where the free permits cover it and all tickets ahead. A caller that passes tickets ahead, since
+/// they are dead or leave their permits, names the view that shows so: one who lies is unfair, not unsafe, and a late
+/// copy changes nothing. A caller without a ticket names all tickets in the queue as dead.
 ///
 /// # Errors
 /// `CorruptRecord` where no fencing token is left.
@@ -603,7 +636,10 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
         return Ok(refused(found, Refusal::ExceedsCapacity(row.capacity)));
     }
     let dead = &dead_of(request, Some(row), stamp, policy);
-    let is_first = ticket.is_some() || row.queue.len() == dead.tickets().count() + row.oversized(dead);
+    let is_first = match ticket {
+        Some(_) => row.is_turn_for(request, dead) || row.is_vouched_for(request),
+        None => row.queue.len() == dead.tickets().count() + row.oversized(dead),
+    };
     if !(is_first && row.covers(request, dead, stamp, policy)) {
         return Ok(refused(found, Refusal::Held));
     }
@@ -617,6 +653,7 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
     }
     next.queue.remove(&me.ticket_id());
     next.bury(dead);
+    next.reordered += u64::from(request.passes_tickets());
     let grant = next.grant(request, outcome_with(dead), stamp);
     Ok(done(next, if dead.are_many() { Change::Bury } else { Change::Main }, grant))
 }
@@ -934,6 +971,7 @@ pub fn set_capacity(found: &Found, request: &SetCapacity, stamp: &Stamp, policy:
     next.capacity_request_id.clone_from(&request.request_id);
     next.available += signed(capacity) - signed(row.capacity);
     next.capacity = capacity;
+    next.reordered += 1;
     next.last_change = changed(stamp);
     let available = next.available;
     done(next, Change::Main, available)

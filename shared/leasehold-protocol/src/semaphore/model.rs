@@ -127,11 +127,14 @@ pub(crate) fn ring_slot(number: u64) -> &'static str {
     SLOTS[(number % RING) as usize]
 }
 
-/// The age of a view: the row's fencing token and the number of its next ticket. Both only rise.
+/// The age of a view: the row's fencing token, the number of its next ticket, and the number of events after which it
+/// may no longer be a ticket's turn. All of them only rise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     pub(crate) token: u64,
     pub(crate) ticket: u64,
+    /// Absent in an epoch that an earlier version showed.
+    pub(crate) reordered: Option<u64>,
 }
 
 impl Epoch {
@@ -139,8 +142,12 @@ impl Epoch {
     /// `InvalidRequest` for a text that no answer showed.
     pub fn new(text: &str) -> Result<Self, Error> {
         let read = |part: &str| part.parse().ok().filter(|number| *number < NUMBER_LIMIT);
-        let epoch =
-            text.split_once('.').and_then(|(token, ticket)| Some(Self { token: read(token)?, ticket: read(ticket)? }));
+        let parts: Option<Vec<u64>> = text.split('.').map(read).collect();
+        let epoch = parts.and_then(|parts| match parts[..] {
+            [token, ticket] => Some(Self { token, ticket, reordered: None }),
+            [token, ticket, reordered] => Some(Self { token, ticket, reordered: Some(reordered) }),
+            _ => None,
+        });
         epoch.ok_or_else(|| Error::invalid("epoch", "epoch must be one that an answer of this semaphore showed."))
     }
 
@@ -152,7 +159,7 @@ impl Epoch {
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.token, self.ticket)
+        write!(f, "{}.{}.{}", self.token, self.ticket, self.reordered.unwrap_or_default())
     }
 }
 
@@ -287,14 +294,30 @@ pub struct Acquire {
     pub checked_by_clock: bool,
     /// Whether the table judges by its clock which entries are dead, in place of the caller.
     pub by_clock: bool,
-    /// The epoch that the caller saw, before this lease id had a claim.
+    /// The epoch that the caller saw, before this lease id had a claim. Of a caller that names its ticket: the epoch of
+    /// the view in which it was the ticket's turn.
     pub epoch: Option<Epoch>,
     /// The number of the caller's ticket. Without that ticket, nothing is granted.
     pub number: Option<u64>,
+    /// Whether the caller passes tickets ahead that it takes for dead, or that leave permits which they could take. It
+    /// names its ticket, and the epoch of the view that shows so.
+    pub passes: bool,
     /// The payload of this holder, which others may read: see [`entry_data`].
     pub data: Option<Data>,
     /// The principal that the permits are bound to.
     pub principal: Option<Principal>,
+}
+
+impl Acquire {
+    /// The epoch of the view in which it was the turn of the caller's ticket, by the caller's word.
+    pub(crate) fn vouches(&self) -> Option<Epoch> {
+        self.epoch.filter(|_| self.number.is_some())
+    }
+
+    /// Whether a grant may take the permits of a ticket ahead.
+    pub(crate) fn passes_tickets(&self) -> bool {
+        self.passes && self.vouches().is_some()
+    }
 }
 
 /// A holder's renewal.
@@ -442,6 +465,7 @@ impl Enqueue {
             by_clock: false,
             epoch: self.epoch,
             number: None,
+            passes: false,
             data: self.data.clone(),
             principal: self.principal.clone(),
         }

@@ -32,6 +32,10 @@ pub struct Bounds {
     pub leases: &'static [u16],
     /// The permits that are held at first, by somebody who is none of the callers.
     pub held: u64,
+    /// Whether all callers have tickets at first, and the permits that were held are free again.
+    pub queued: bool,
+    /// The time for which a waiter may leave permits that it could take. Zero: for ever.
+    pub patience: u16,
     /// The number of times that strangers come and go, all at once.
     pub crowds: u8,
     /// The number of strangers each time.
@@ -54,6 +58,23 @@ pub struct Bounds {
 const LATE: Bounds =
     Bounds { wants: &[1], requests: 3, copies: 2, in_flight: 3, crowds: 1, capacity: 2, held: 1, ..SMALL };
 
+/// Waiters whose requests to pass others arrive late.
+const LATE_TURNS: Bounds = Bounds {
+    wants: &[1, 1, 1],
+    capacity: 2,
+    held: 2,
+    queue: true,
+    queued: true,
+    patience: 50,
+    in_flight: 2,
+    end: 50,
+    steps: &[50],
+    ..SMALL
+};
+
+/// Two waiters, both in their turn, whose requests arrive late.
+const LATE_TURN: Bounds = Bounds { wants: &[1, 1], patience: 0, ..LATE_TURNS };
+
 const SMALL: Bounds = Bounds {
     name: "permits",
     wants: &[1, 1],
@@ -68,6 +89,8 @@ const SMALL: Bounds = Bounds {
     steps: &[100],
     leases: &[100],
     held: 0,
+    queued: false,
+    patience: 0,
     crowds: 0,
     strangers: 0,
     queue: false,
@@ -80,7 +103,7 @@ const SMALL: Bounds = Bounds {
 
 impl Bounds {
     /// Explorations that take seconds, for the tests. Each is large enough for dead holders to be passed.
-    pub fn small() -> [Self; 13] {
+    pub fn small() -> [Self; 15] {
         let drift = Self { drift: true, leases: &[2000], steps: &[1999, 1], end: 4000, ..SMALL };
         let copies = Self { end: 0, ..LATE };
         let queue = Self { queue: true, held: 1, ..copies };
@@ -92,6 +115,8 @@ impl Bounds {
             Self { name: "small, a new capacity", capacity: 2, new_capacities: &[1], end: 100, ..SMALL },
             Self { name: "small, drift", ..drift },
             Self { name: "small, turns", queue: true, wants: &[2, 1], capacity: 2, held: 1, ..SMALL },
+            Self { name: "small, late turns", ..LATE_TURNS },
+            Self { name: "small, a late turn before a cut", new_capacities: &[1], ..LATE_TURN },
             Self { name: "small, copies after 15 ends", strangers: 15, ..copies },
             Self { name: "small, copies after 16 ends", strangers: 16, ..copies },
             Self { name: "small, copies after 17 ends", strangers: 17, ..copies },
@@ -157,6 +182,8 @@ impl Bounds {
             Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
                 Self { queue: true, lease_ids: 2, ..soon }
             }
+            Clause::Turn | Clause::ReorderedByCapacity => Self { new_capacities: &[1], ..LATE_TURN },
+            Clause::PassBeforeGrants | Clause::ReorderedByPass => LATE_TURNS,
             Clause::Cap => Self { leases: &[300, 100], ..later },
             Clause::KeepCap => Self { wants: &[2, 1], capacity: 2, gives_back: true, ..now },
             Clause::CountFromFirst => Self { attempts: 2, ..later },

@@ -48,17 +48,30 @@ pub enum Proof {
     Nothing,
     /// The age of the row that the caller saw last, before its lease id had a claim.
     Epoch(Epoch),
-    /// The number of the caller's ticket.
-    Ticket(u64),
+    /// The caller's ticket.
+    Ticket {
+        /// The number of the ticket.
+        number: u64,
+        /// The age of the view in which it was the ticket's turn, and whether the caller passes tickets ahead.
+        turn: Option<(Epoch, bool)>,
+    },
 }
 
 impl Proof {
     pub(super) fn epoch(self) -> Option<Epoch> {
-        if let Self::Epoch(epoch) = self { Some(epoch) } else { None }
+        match self {
+            Self::Epoch(epoch) => Some(epoch),
+            Self::Ticket { turn, .. } => turn.map(|(epoch, _)| epoch),
+            Self::Nothing => None,
+        }
     }
 
     pub(super) fn number(self) -> Option<u64> {
-        if let Self::Ticket(number) = self { Some(number) } else { None }
+        if let Self::Ticket { number, .. } = self { Some(number) } else { None }
+    }
+
+    pub(super) fn passes(self) -> bool {
+        matches!(self, Self::Ticket { turn: Some((_, true)), .. })
     }
 }
 
@@ -131,6 +144,10 @@ pub(super) struct Caller {
     seen: Vec<Seen>,
     /// The free permits of the last view.
     available: i64,
+    /// The age of the last view, where the caller has a ticket.
+    viewed: Option<Epoch>,
+    /// The time since which the views have shown no change, where that matters.
+    quiet_since: u16,
     /// The age of the row, as the lease id's requests name it.
     epoch: Option<Epoch>,
     /// The age of the row in the last answer.
@@ -155,6 +172,11 @@ impl Caller {
     /// Takes note of the entries of others. Entries that are gone are forgotten, and so is a ticket of one's own.
     pub(super) fn see(&mut self, index: usize, bounds: &Bounds, view: &View, now: u16) {
         let me = member(index, self.lease_id);
+        let viewed = (bounds.queue && self.place.is_some()).then_some(view.epoch);
+        if bounds.patience > 0 && (self.viewed != viewed || self.available != view.available) {
+            self.quiet_since = now;
+        }
+        self.viewed = viewed;
         self.available = view.available;
         // Without a crowd, no row forgets an end.
         self.last_epoch = (bounds.crowds > 0).then_some(view.epoch);
@@ -217,10 +239,17 @@ impl Caller {
             return requests;
         }
         let proof = match &self.place {
-            Some(place) => Proof::Ticket(place.number),
+            Some(place) => Proof::Ticket { number: place.number, turn: None },
             None => self.epoch.map_or(Proof::Nothing, Proof::Epoch),
         };
-        if may_ask && (self.must_ask || self.is_in_turn(index, protocol, now)) {
+        let turn = self.turn(index, protocol, now);
+        if may_ask && (self.must_ask || turn.is_some()) {
+            let proof = match (proof, turn, self.viewed) {
+                (Proof::Ticket { number, .. }, Some(passes), Some(viewed)) => {
+                    Proof::Ticket { number, turn: Some((viewed, passes)) }
+                }
+                _ => proof,
+            };
             let mut names = vec![Vec::new(), self.dead(protocol, now)];
             names.dedup();
             requests.extend(names.into_iter().map(|dead| Request::Acquire { dead, proof }));
@@ -234,17 +263,27 @@ impl Caller {
         requests
     }
 
-    /// Whether the free permits, with those of the dead, cover the living ahead and the caller. A caller without a
-    /// ticket names the tickets ahead, and the service judges.
-    fn is_in_turn(&self, index: usize, protocol: &Protocol, now: u16) -> bool {
-        let Some(place) = &self.place else { return true };
+    /// Whether the free permits, with those of the dead, cover the living ahead and the caller. Says then whether the
+    /// caller passes tickets ahead. A caller without a ticket names the tickets ahead, and the service judges.
+    fn turn(&self, index: usize, protocol: &Protocol, now: u16) -> Option<bool> {
+        let Some(place) = &self.place else { return Some(false) };
         let lacks = |clause| protocol.without == Some(clause);
         let (dead, alive): (Vec<&Seen>, Vec<&Seen>) = self.seen.iter().partition(|seen| seen.is_dead(protocol, now));
         let is_ahead = |seen: &&&Seen| seen.number.is_some_and(|number| number < place.number);
-        let ahead: u64 = alive.iter().filter(is_ahead).map(|seen| seen.name.2).sum();
+        let patience = protocol.bounds.patience;
+        let is_left = patience > 0 && now - self.quiet_since >= patience;
+        let mut ahead = 0;
+        for seen in alive.iter().filter(is_ahead) {
+            if !(is_left && self.available >= signed(ahead + seen.name.2)) {
+                ahead += seen.name.2;
+            }
+        }
+        let all_ahead: u64 = self.seen.iter().filter(|seen| is_ahead(&seen)).map(|seen| seen.name.2).sum();
         let back: u64 = dead.iter().filter(|seen| seen.number.is_none()).map(|seen| seen.name.2).sum();
-        let is_covered = self.available + signed(back) >= signed(ahead + protocol.bounds.wants[index]);
-        (self.sees_its_ticket || lacks(Clause::ViewAfterTicket)) && (ahead == 0 || is_covered || lacks(Clause::InTurn))
+        let covers = |ahead: u64| self.available + signed(back) >= signed(ahead + protocol.bounds.wants[index]);
+        let may = (self.sees_its_ticket || lacks(Clause::ViewAfterTicket))
+            && (ahead == 0 || covers(ahead) || lacks(Clause::InTurn));
+        may.then(|| all_ahead > 0 && !covers(all_ahead))
     }
 
     /// The dead that a request names: holders, and before them the tickets where the caller has none of its own.

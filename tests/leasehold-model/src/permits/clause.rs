@@ -47,6 +47,14 @@ pub enum Clause {
     TicketNumber,
     /// A caller without a ticket is refused while a living caller waits.
     NobodyAhead,
+    /// A waiter's request is granted only in its turn, or where the view that shows the turn still holds.
+    Turn,
+    /// A request that passes a ticket is granted only where no other grant was made since the view.
+    PassBeforeGrants,
+    /// A grant that passes a ticket ends the views that show a turn.
+    ReorderedByPass,
+    /// A change of the capacity ends the views that show a turn.
+    ReorderedByCapacity,
     /// A grant takes free permits only.
     Available,
     /// A grant counts the token.
@@ -77,7 +85,7 @@ pub enum Clause {
 
 impl Clause {
     /// All clauses.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 35] = [
         Self::DeadHolderVersion,
         Self::DeadTicketVersion,
         Self::ReleasedMemory,
@@ -96,6 +104,10 @@ impl Clause {
         Self::OwnHolder,
         Self::TicketNumber,
         Self::NobodyAhead,
+        Self::Turn,
+        Self::PassBeforeGrants,
+        Self::ReorderedByPass,
+        Self::ReorderedByCapacity,
         Self::Available,
         Self::Token,
         Self::ExpectedCapacity,
@@ -174,6 +186,12 @@ impl LifeCycle<'_> {
         if self.lacks(Clause::AskNumber) {
             request.number = None;
         }
+        if let (true, Some(row)) = (self.lacks(Clause::Turn), row) {
+            (request.epoch, request.passes) = (Some(row.epoch()), false);
+        }
+        if self.lacks(Clause::PassBeforeGrants) {
+            request.passes = false;
+        }
         let mut hidden = std::collections::BTreeMap::new();
         if let Some(seen) = &mut seen {
             if self.lacks(Clause::OwnHolder) {
@@ -198,6 +216,9 @@ impl LifeCycle<'_> {
         next.queue.append(&mut hidden);
         if self.lacks(Clause::Available) && row.is_some() {
             next.available -= PLENTY;
+        }
+        if let (true, Some(row)) = (self.lacks(Clause::ReorderedByPass), row) {
+            next.reordered = row.reordered;
         }
         if let (true, Some(row)) = (self.lacks(Clause::Token), row) {
             next.fencing_token = row.fencing_token;
@@ -262,7 +283,11 @@ impl LifeCycle<'_> {
             // The expression counts with the capacity that the operator names.
             seen.capacity = expected;
         }
-        effect(lifecycle::set_capacity(&found(seen), &request, stamp, self.policy))
+        let (mut next, is_written, answer) = effect(lifecycle::set_capacity(&found(seen), &request, stamp, self.policy));
+        if let (true, Some(next), Some(row)) = (self.lacks(Clause::ReorderedByCapacity), &mut next, row) {
+            next.reordered = row.reordered;
+        }
+        (next, is_written, answer)
     }
 
     /// Whether the write leaves what watchers compare as it was.

@@ -48,11 +48,11 @@ impl Protocol {
     /// The names of the events that an exploration must contain. Without them its bounds are too small to prove
     /// anything.
     pub fn must_see(&self) -> Vec<&'static str> {
-        let Bounds { attempts, queue, gives_back, end, crowds, .. } = self.bounds;
-        let dies = end > 0;
+        let Bounds { attempts, queue, gives_back, end, leases, patience, crowds, .. } = self.bounds;
+        let dies = end >= leases[0];
         let events = [
             (TAKEN_OVER, dies),
-            (PASSED, dies && queue),
+            (PASSED, dies && queue || patience > 0),
             (REMOVED, dies && queue),
             (GIVEN_BACK, gives_back),
             (REPEATED, attempts > 1),
@@ -67,7 +67,7 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(&self.bounds)]
+        vec![World::new(self)]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
@@ -148,6 +148,10 @@ mod tests {
         holders_need_to_be_known: OwnHolder breaks "permits add up",
         renewed_tickets_need_their_number: TicketNumber breaks "who comes first goes first",
         waiters_need_precedence: NobodyAhead breaks "who comes first goes first",
+        grants_of_waiters_need_their_turn: Turn breaks "who comes first goes first",
+        late_passes_need_a_row_without_grants: PassBeforeGrants breaks "who comes first goes first",
+        passes_need_to_be_counted: ReorderedByPass breaks "who comes first goes first",
+        new_capacities_need_to_be_counted: ReorderedByCapacity breaks "who comes first goes first",
         grants_need_free_permits: Available breaks "permits stay within the capacity",
         grants_need_a_token: Token breaks "tokens rise",
         capacities_need_the_expected_one: ExpectedCapacity breaks "permits add up",

@@ -112,7 +112,7 @@ struct Stored(Semaphore);
 impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let row = &self.0;
-        (row.capacity, row.available, row.next_ticket, row.fencing_token).hash(state);
+        (row.capacity, row.available, row.next_ticket, row.fencing_token, row.reordered).hash(state);
         for (id, Ticket { claim, number, .. }) in &row.queue {
             (id, claim, number).hash(state);
         }
@@ -169,6 +169,8 @@ pub struct World {
     ended: BTreeSet<(usize, u8)>,
     highest_token: u64,
     highest_capacity: u64,
+    /// The time of the last grant, and of the last change of the free permits or the capacity, where that matters.
+    quiet_since: u16,
     /// An event of the last step.
     event: Option<Event>,
     broken: Option<Promise>,
@@ -289,13 +291,43 @@ fn of_nobody(count: u8, capacity: u64, names: &[Name]) -> Acquire {
         by_clock: false,
         epoch: None,
         number: None,
+        passes: false,
         data: None,
         principal: None,
     }
 }
 
 impl World {
-    pub(super) fn new(bounds: &Bounds) -> Self {
+    /// The first state.
+    pub(super) fn new(protocol: &Protocol) -> Self {
+        let bounds = &protocol.bounds;
+        let mut world = Self::empty(bounds);
+        if bounds.queued {
+            let proof = Proof::Nothing;
+            for caller in 0..world.callers.len() {
+                world.send(protocol, caller, &Request::Enqueue { dead: Vec::new(), proof });
+                world.deliver(protocol, 0, Reply::Heard, false);
+            }
+            let row = world.row().expect("the permits are held").clone();
+            let stamp = Stamp { rvn: "freed".into(), now_us: microseconds(0) };
+            let request = Release {
+                key: key(),
+                lease_id: member(NEW, 0).id.clone(),
+                expected: None,
+                number: None,
+                principal: None,
+            };
+            let found = Found::Semaphore(Box::new(row));
+            let freed = lifecycle::release(&found, &request, &stamp, &Policy::default()).row.expect("it was there");
+            for caller in 0..world.callers.len() {
+                world.callers[caller].see(caller, bounds, &view(&freed), 0);
+            }
+            world.row = Some(Stored(freed));
+        }
+        world
+    }
+
+    fn empty(bounds: &Bounds) -> Self {
         let held = (bounds.held > 0).then(|| {
             let stamp = Stamp { rvn: "held".into(), now_us: microseconds(0) };
             let request = Acquire { capacity: permits(bounds.capacity), ..of_nobody(0, bounds.held, &[]) };
@@ -314,6 +346,7 @@ impl World {
             crowds: 0,
             ended: BTreeSet::new(),
             highest_capacity: bounds.capacity,
+            quiet_since: 0,
             event: None,
             broken: None,
         }
@@ -503,7 +536,7 @@ impl World {
                         self.breaks_promise(Promise::CapacityStays);
                     }
                     self.capacities_set = self.capacities_set.max(change + 1);
-                    self.write(&life_cycle, row?, None);
+                    self.write(protocol, &life_cycle, row?, None);
                 }
             }
             Sender::Caller { caller, lease_id, number, attempt: count, decided, request } => {
@@ -555,6 +588,7 @@ impl World {
                     by_clock: false,
                     epoch: proof.epoch(),
                     number: proof.number(),
+                    passes: proof.passes(),
                     data: None,
                     principal: None,
                 };
@@ -617,7 +651,7 @@ impl World {
         self.check_repeat(asked, is_written, &answer);
         self.check_age(asked, &answer);
         if let Some(row) = row.filter(|_| is_written) {
-            self.write(life_cycle, row, Some(asked));
+            self.write(protocol, life_cycle, row, Some(asked));
         }
         match asked.reply {
             Reply::Heard => self.answered(protocol, asked.caller, &answer),
@@ -643,7 +677,13 @@ impl World {
     }
 
     /// Replaces the row, and checks the promises that its contents tell of. An operator asks for nothing.
-    fn write(&mut self, life_cycle: &LifeCycle<'_>, next: Semaphore, asked: Option<&Asked<'_>>) {
+    fn write(
+        &mut self,
+        protocol: &Protocol,
+        life_cycle: &LifeCycle<'_>,
+        next: Semaphore,
+        asked: Option<&Asked<'_>>,
+    ) {
         let held: u64 = next.holders.values().map(|holder| holder.claim.permits).sum();
         if next.available != signed(next.capacity) - signed(held) {
             self.breaks_promise(Promise::PermitsAddUp);
@@ -658,10 +698,14 @@ impl World {
             self.check_removals(&before.0, &next, asked);
             self.check_ends(&before.0, &next, asked);
             if let Some(asked) = asked {
-                self.check_grant(Some(&before.0), &next, asked);
+                self.check_grant(protocol, Some(&before.0), &next, asked);
+            }
+            let is_quiet = next.epoch() == before.0.epoch() && next.available == before.0.available;
+            if protocol.bounds.patience > 0 && !(is_quiet && next.capacity == before.0.capacity) {
+                self.quiet_since = self.now;
             }
         } else if let Some(asked) = asked {
-            self.check_grant(None, &next, asked);
+            self.check_grant(protocol, None, &next, asked);
         }
         self.highest_capacity = self.highest_capacity.max(next.capacity);
         self.row = Some(Stored(next));
@@ -695,7 +739,13 @@ impl World {
     }
 
     /// Checks a grant that the row did not have before.
-    fn check_grant(&mut self, before: Option<&Semaphore>, next: &Semaphore, asked: &Asked<'_>) {
+    fn check_grant(
+        &mut self,
+        protocol: &Protocol,
+        before: Option<&Semaphore>,
+        next: &Semaphore,
+        asked: &Asked<'_>,
+    ) {
         let me = member(asked.caller, asked.lease_id);
         let Some(holder) = next.holders.get(&me.holder_id) else { return };
         let held_before = before.and_then(|before| before.holders.get(&me.holder_id));
@@ -717,14 +767,22 @@ impl World {
         let Some(before) = before else { return };
         let mine = before.queue.get(&me.ticket_id).map_or(u64::MAX, |ticket| ticket.number);
         let passed = next.queue.iter().filter(|(_, ticket)| ticket.number < mine);
-        let passed: Vec<_> = passed.filter(|(_, ticket)| ticket.claim.permits <= next.capacity).collect();
+        let mut passed: Vec<_> = passed.filter(|(_, ticket)| ticket.claim.permits <= next.capacity).collect();
+        passed.sort_by_key(|(_, ticket)| ticket.number);
         let keeps_its_place = |id: &str| {
             let (caller, count) = owner_of(id);
             let caller = &self.callers[caller];
             caller.lease_id == count && caller.kept_its_place_since(asked.decided, self.now)
         };
-        let kept = passed.iter().filter(|(id, _)| keeps_its_place(id));
-        let wanted: u64 = kept.map(|(_, ticket)| ticket.claim.permits).sum();
+        // A waiter that has left permits until now, which it could take, is passed.
+        let patience = protocol.bounds.patience;
+        let is_left = patience > 0 && self.now - self.quiet_since >= patience;
+        let mut wanted = 0;
+        for (_, ticket) in passed.iter().filter(|(id, _)| keeps_its_place(id)) {
+            if !(is_left && before.available >= signed(wanted + ticket.claim.permits)) {
+                wanted += ticket.claim.permits;
+            }
+        }
         if wanted > 0 && next.available < signed(wanted) {
             self.breaks_promise(Promise::FirstComeFirst);
         }
