@@ -71,6 +71,8 @@ export interface SemaphoreView extends Lock {
   readonly holders: readonly Holder[];
   /** The waiters, the first in the queue first. */
   readonly queue: readonly Ticket[];
+  /** The age of the semaphore, for requests that this view leads to. */
+  readonly epoch: string;
 }
 
 /** Whether this is the view of a semaphore. */
@@ -105,10 +107,10 @@ export function lockFromWire(wire: components["schemas"]["Lock"]): Lock | Semaph
 function semaphoreFromWire(
   wire: Partial<components["schemas"]["SemaphoreState"]>,
 ): Omit<SemaphoreView, keyof Lock> | undefined {
-  const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [] } = wire;
+  const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [], epoch = "" } = wire;
   if (kind !== "semaphore") return undefined;
   const visible = holders.map(({ data, dataBase64, ...holder }) => ({ ...holder, ...fromWire({ data, dataBase64 }) }));
-  return { kind, capacity, available, changed, holders: visible, queue };
+  return { kind, capacity, available, changed, holders: visible, queue, epoch };
 }
 
 /** Returns the view of one held lock of several; undefined if it is incomplete. */

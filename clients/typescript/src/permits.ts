@@ -26,7 +26,7 @@ import type { Numbered } from "./numbers.js";
 import { checkLease } from "./options.js";
 import { pollPause, staleAfter, type Wait, type WaitBudget } from "./pacing.js";
 import { toWire, type WirePayload } from "./payload.js";
-import { type DeadEntry, MOST_NAMES, type Plan, plan } from "./plan.js";
+import { type Ask, type DeadEntry, MOST_NAMES, type Plan, plan } from "./plan.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { abortable, sleepUntil } from "./timers.js";
 import { retryingTurns } from "./turns.js";
@@ -179,7 +179,7 @@ export interface PermitsTarget {
 
 /** A request for permits, or for a ticket, which has no payload. */
 type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> &
-  Pick<Requests["semaphore-acquire"], "staleness"> &
+  Pick<Requests["semaphore-acquire"], "staleness" | "passes"> &
   WirePayload;
 
 /** Makes the guard of a grant. */
@@ -234,12 +234,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     const isUnanswered = this.numbers.open !== undefined && this.#isForPermits;
     const next = this.#plan(Infinity);
     const isFirstByClock = this.options.staleness === "clock" && this.#mustAsk;
-    const names = next && "ask" in next && !isFirstByClock ? next.ask : [];
+    const asked: Ask = next && "ask" in next && !isFirstByClock ? next : { ask: [] };
+    const names = asked.ask;
     if (this.#view && !this.#mustAsk && !isUnanswered && !(next && "ask" in next && this.#mayName(names))) {
       throw new LockHeldError("The permits are held, or somebody is ahead in the queue.", this.#view);
     }
     try {
-      return await this.#ask(names);
+      return await this.#ask(names, this.#mustAsk ? undefined : asked.turn);
     } catch (error) {
       if (error instanceof LockHeldError) this.#wasRefused(error, names);
       throw error;
@@ -402,13 +403,18 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       .map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
   }
 
-  async #ask(observed: readonly DeadEntry[]): Promise<Guard> {
+  async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<Guard> {
+    // A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
+    const epoch = (turn && this.#view?.epoch) || undefined;
     const staleness = observed.length ? undefined : this.options.staleness;
     const wanted = {
       ...this.#common(observed),
       leaseDurationMs: this.leaseDuration,
       ...toWire(this.options.data),
       staleness,
+      number: this.#ticket?.number,
+      epoch,
+      ...(epoch && turn === "passing" && { passes: true }),
     };
     for (;;) {
       const { granted } = await this.#send(wanted, true);

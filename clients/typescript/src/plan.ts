@@ -18,11 +18,20 @@ export interface DeadEntry {
 }
 
 /**
+ * An acquire that names these entries. `own`: the view shows that it is the ticket's turn. `passing`: the view shows that
+ * the tickets ahead are dead, or leave permits that they could take.
+ */
+export interface Ask {
+  readonly ask: readonly DeadEntry[];
+  readonly turn?: "own" | "passing";
+}
+
+/**
  * The next step: an acquire that names these entries, an enqueue that names the first of too many, or a look for at most
  * this time, in milliseconds.
  */
 export type Plan =
-  | { readonly ask: readonly DeadEntry[] }
+  | Ask
   | { readonly enqueue: readonly DeadEntry[] }
   | { readonly waitMs: number };
 
@@ -88,15 +97,18 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   if (!own && ahead.some(({ left }) => left > 0)) return wait;
   const names = own ? [] : ahead.map(({ name }) => name);
   let missing = wanted.permits + reserved - view.available;
+  let spare = view.available - wanted.permits - ahead.reduce((sum, { name }) => sum + name.permits, 0);
   const dead = holders.filter(({ left }) => left <= 0).map(({ name }) => name);
   dead.sort((one, other) => other.permits - one.permits || (one.holderId < other.holderId ? -1 : 1));
   for (const name of dead) {
     if (missing <= 0) break;
     names.push(name);
     missing -= name.permits;
+    spare += name.permits;
   }
   if (missing > 0) return wait;
-  return names.length > MOST_NAMES ? { enqueue: names.slice(0, MOST_NAMES) } : { ask: names };
+  if (names.length > MOST_NAMES) return { enqueue: names.slice(0, MOST_NAMES) };
+  return own ? { ask: names, turn: spare >= 0 ? "own" : "passing" } : { ask: names };
 }
 
 /** The last view of each semaphore, and the time since when each of its entries has its version. */

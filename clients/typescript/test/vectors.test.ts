@@ -273,7 +273,10 @@ calls["plan"] = ({ given, expect, name }) => {
   };
   const next = plan({ capacity: given.capacity, available: given.available, holders, queue }, wanted, ageOf);
   if ("waitMs" in next) assertTime(next.waitMs, expect.waitMs, name);
-  else assert.deepEqual(next, expect, name);
+  else {
+    const { turn, ...step } = { turn: undefined, ...next };
+    assert.deepEqual({ ...step, ...(turn === "passing" && { passes: true }) }, expect, name);
+  }
 };
 
 const folder = join(packageRoot, "..", "vectors");

@@ -143,7 +143,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         step = self._plan(left)
         was_refused = not isinstance(step, Look) and self._refused and step.names == self._names
         if isinstance(step, Ask) and not was_refused:
-            result = await self._ask(step.names, timeout)
+            result = await self._ask(step.names, timeout, step.turn)
             return self._held() if result is None and left == 0.0 else result
         if left == 0.0:
             return self._held()
@@ -224,13 +224,20 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         step = plan(view, self._want.permits, None, self._stale_in, None, math.inf, 0.0, 0.0)
         return step.names if isinstance(step, Ask) else ()
 
-    async def _ask(self, names: tuple[Entry, ...], timeout: float) -> P | None:
+    async def _ask(
+        self, names: tuple[Entry, ...], timeout: float, turn: Literal["own", "passing"] | None = None
+    ) -> P | None:
+        # A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
+        epoch = self._shown.epoch if turn and self._shown is not None else ""
         request = {
             **self._common(names),
             "leaseDurationMs": lease_to_ms(self._want.lease),
             "data": payload_text(self._want.data),
             "dataBase64": payload_base64(self._want.data),
             "staleness": "clock" if self._want.by_clock and not names else None,
+            "number": None if self._ticket is None else self._number,
+            "epoch": epoch or None,
+            "passes": bool(epoch) and turn == "passing",
         }
         self._names = names
         return await self._send_next(("acquire", request), timeout)

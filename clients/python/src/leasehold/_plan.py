@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ._timing import LONGEST_WATCH
 from .model import Entry, SemaphoreView
@@ -19,6 +20,8 @@ class Ask:
     """Request the permits now, and name these dead entries."""
 
     names: tuple[Entry, ...] = ()
+    turn: Literal["own", "passing"] | None = None
+    """The view shows that it is the ticket's turn, or that the tickets ahead are dead or leave their permits."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,10 @@ def plan(
         covered += dead.pop(0).permits
     # The service counts the living for a caller without a ticket.
     if covered >= needed and not (alive and own is None):
-        return Ask(tuple(names)) if len(names) <= MOST_NAMES else Enqueue(tuple(names[:MOST_NAMES]))
+        if len(names) > MOST_NAMES:
+            return Enqueue(tuple(names[:MOST_NAMES]))
+        wanted = permits + sum(ticket.permits for ticket in ahead)
+        return Ask(tuple(names), None if own is None else "own" if covered >= wanted else "passing")
     waited_for: list[Entry] = [*ahead, *view.holders]
     times = [stale_in(entry) for entry in waited_for]
     within = min([left, LONGEST_WATCH, *(time for time in times if time > 0)])

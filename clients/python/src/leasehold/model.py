@@ -175,6 +175,8 @@ class SemaphoreView(LockView):
     """The holders, the oldest first."""
     queue: tuple[Ticket, ...] = ()
     """The waiters, the first in the queue first."""
+    epoch: str = ""
+    """The age of the semaphore, for requests that this view leads to."""
 
     @classmethod
     def of(cls, state: _wire.Lock) -> SemaphoreView:
@@ -185,6 +187,7 @@ class SemaphoreView(LockView):
             changed=state["changed"],
             holders=tuple(Holder.from_wire(holder) for holder in state["holders"]),
             queue=tuple(Ticket.from_wire(ticket) for ticket in state["queue"]),
+            epoch=state.get("epoch", ""),
         )
 
     @property

@@ -96,6 +96,11 @@ impl Waiter {
         json!({ "holderId": self.ticket["ticketId"], "version": self.ticket["version"] })
     }
 
+    /// The members of a request that follows the ticket.
+    fn numbered(&self, fields: Value) -> Value {
+        merged(json!({ "number": self.ticket["number"] }), fields)
+    }
+
     fn place(&self) -> (u64, u64) {
         let number = |name: &str| self.ticket[name].as_u64().expect("a number");
         (number("number"), number("ahead"))
@@ -352,6 +357,68 @@ pub(super) async fn queue_goes_by_its_numbers(bench: Bench) {
     it.release(&first.lease_id).await.released("released");
     granted(&it.acquire(&second.lease_id, json!({})).await);
     assert_eq!(it.view().await["queue"], json!([]));
+}
+
+/// The service looks for itself whose turn it is, and takes nobody's word for it.
+pub(super) async fn waiter_out_of_turn_is_refused(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let holder = it.hold(2, json!({})).await;
+    let (first, second) = (it.wait(1, json!({})).await, it.wait(2, json!({})).await);
+    let third = it.wait(1, json!({})).await;
+    renewed(&it.heartbeat(&holder.lease_id, json!({ "heldPermits": 2, "permits": 1 })).await);
+    held(&it.acquire(&third.lease_id, third.numbered(json!({}))).await);
+    held(&it.acquire(&third.lease_id, json!({})).await);
+    granted(&it.acquire(&first.lease_id, first.numbered(json!({}))).await);
+    it.release(&holder.lease_id).await.released("released");
+    held(&it.acquire(&third.lease_id, third.numbered(json!({}))).await);
+    it.release(&first.lease_id).await.released("released");
+    granted(&it.acquire(&second.lease_id, second.numbered(json!({ "permits": 2 }))).await);
+    it.release(&second.lease_id).await.released("released");
+    granted(&it.acquire(&third.lease_id, third.numbered(json!({}))).await);
+}
+
+/// A caller that passes tickets ahead names the view that shows them. Its request changes nothing after another grant,
+/// however often it arrives.
+pub(super) async fn late_pass_overtakes_nobody(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    let holder = it.hold(1, json!({})).await;
+    let (first, second) = (it.wait(1, json!({})).await, it.wait(1, json!({})).await);
+    let third = it.wait(1, json!({})).await;
+    it.release(&holder.lease_id).await.released("released");
+    let pass = |view: &Value| third.numbered(json!({ "epoch": view["epoch"], "passes": true }));
+    // The first waiter leaves its permit, until the moment before the request arrives.
+    let late = pass(&it.view().await);
+    granted(&it.acquire(&first.lease_id, json!({})).await);
+    held(&it.acquire(&third.lease_id, late.clone()).await);
+    it.release(&first.lease_id).await.released("released");
+    held(&it.acquire(&third.lease_id, late.clone()).await);
+    assert_eq!(it.view().await["queue"].as_array().map(Vec::len), Some(2), "the second waiter is next");
+    let in_time = pass(&it.view().await);
+    granted(&it.acquire(&third.lease_id, in_time).await);
+    it.release(&third.lease_id).await.released("released");
+    granted(&it.acquire(&second.lease_id, json!({})).await);
+}
+
+/// A view that showed a turn holds until a grant passes a ticket, or the capacity changes.
+pub(super) async fn late_turn_overtakes_nobody(bench: Bench) {
+    for pass in [false, true] {
+        let it = Semaphore::new(&bench, 2);
+        let holder = it.hold(2, json!({})).await;
+        let (first, second) = (it.wait(1, json!({})).await, it.wait(1, json!({})).await);
+        let third = it.wait(1, json!({})).await;
+        it.release(&holder.lease_id).await.released("released");
+        let view = it.view().await;
+        let late = second.numbered(json!({ "epoch": view["epoch"] }));
+        if pass {
+            let passing = third.numbered(json!({ "epoch": view["epoch"], "passes": true }));
+            granted(&it.acquire(&third.lease_id, passing).await);
+        } else {
+            it.post("capacity", json!({ "capacity": 1, "expected": 2 })).await.ok();
+        }
+        let view = held(&it.acquire(&second.lease_id, late).await);
+        assert_eq!(view["available"], 1, "for the first: {view}");
+        granted(&it.acquire(&first.lease_id, first.numbered(json!({ "epoch": view["epoch"] }))).await);
+    }
 }
 
 pub(super) async fn ticket_is_withdrawn_by_a_release(bench: Bench) {

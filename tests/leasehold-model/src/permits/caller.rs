@@ -144,7 +144,7 @@ pub(super) struct Caller {
     seen: Vec<Seen>,
     /// The free permits of the last view.
     available: i64,
-    /// The age of the last view, where the caller has a ticket.
+    /// The age of the last view, where callers use the queue.
     viewed: Option<Epoch>,
     /// The time since which the views have shown no change, where that matters.
     quiet_since: u16,
@@ -172,7 +172,7 @@ impl Caller {
     /// Takes note of the entries of others. Entries that are gone are forgotten, and so is a ticket of one's own.
     pub(super) fn see(&mut self, index: usize, bounds: &Bounds, view: &View, now: u16) {
         let me = member(index, self.lease_id);
-        let viewed = (bounds.queue && self.place.is_some()).then_some(view.epoch);
+        let viewed = bounds.queue.then_some(view.epoch);
         if bounds.patience > 0 && (self.viewed != viewed || self.available != view.available) {
             self.quiet_since = now;
         }

@@ -183,8 +183,9 @@ impl LifeCycle<'_> {
         if self.lacks(Clause::Epoch) {
             request.epoch = None;
         }
-        if self.lacks(Clause::AskNumber) {
-            request.number = None;
+        if self.lacks(Clause::AskNumber) && request.number.is_some() {
+            // The epoch is that of the ticket's turn.
+            (request.number, request.epoch, request.passes) = (None, None, false);
         }
         if let (true, Some(row)) = (self.lacks(Clause::Turn), row) {
             (request.epoch, request.passes) = (Some(row.epoch()), false);

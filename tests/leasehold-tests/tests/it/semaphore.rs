@@ -53,6 +53,7 @@ pub(crate) fn acquire(who: &str, number: u64, capacity: u64) -> Acquire {
         by_clock: false,
         epoch: None,
         number: None,
+        passes: false,
         data: None,
         principal: None,
     }
@@ -391,7 +392,9 @@ async fn wait_for_permit(world: &World, who: &str) -> Grant {
         if row.queue.iter().all(is_passed) {
             let holders = dead.into_iter().filter(|one| matches!(one.id, PublicId::Holder(_))).collect();
             let dead = AllDead::new(holders, &me).expect("few");
-            let step = world.table.acquire_permits(&Acquire { dead, ..acquire(who, 1, 1) }).await;
+            let (epoch, number) = (Some(row.epoch()), Some(mine));
+            let request = Acquire { dead, epoch, number, passes: true, ..acquire(who, 1, 1) };
+            let step = world.table.acquire_permits(&request).await;
             if let Ok(grant) = step.expect("answered").answer {
                 return grant;
             }

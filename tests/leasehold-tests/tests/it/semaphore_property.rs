@@ -117,9 +117,10 @@ enum Judge {
 /// The members of a request that late copies are told by.
 #[derive(Debug, Clone)]
 struct Memory {
-    /// The age of the epoch that the caller names, in tokens and tickets.
-    epoch: Option<(u64, u64)>,
+    /// The age of the epoch that the caller names, in tokens and tickets, and in events that end turns.
+    epoch: Option<(u64, u64, Option<u64>)>,
     ticket: Option<Seen>,
+    passes: bool,
 }
 
 const CALLERS: [&str; 5] = ["ann", "bob", "cyd", "dan", "eve"];
@@ -145,8 +146,10 @@ fn judge() -> impl Strategy<Value = Judge> {
 
 fn memory() -> impl Strategy<Value = Memory> {
     let age = || prop_oneof![4 => 0..4_u64, 1 => 15..19_u64];
-    let ticket = prop::option::weighted(0.3, seen());
-    (prop::option::of((age(), age())), ticket).prop_map(|(epoch, ticket)| Memory { epoch, ticket })
+    let ticket = prop::option::weighted(0.5, seen());
+    let turns = prop::option::weighted(0.9, prop_oneof![3 => Just(0), 1 => 1..3_u64]);
+    let memory = (prop::option::of((age(), age(), turns)), ticket, any::<bool>());
+    memory.prop_map(|(epoch, ticket, passes)| Memory { epoch, ticket, passes })
 }
 
 fn dead() -> impl Strategy<Value = Vec<Corpse>> {
@@ -288,6 +291,7 @@ impl Bench<HighestToken> {
                     by_clock: *judge == Judge::Clock,
                     epoch: memory.epoch(row),
                     number: memory.ticket(row, who),
+                    passes: memory.passes,
                     data: data.map(|byte| Data::new(vec![byte]).expect("small")),
                     principal: who.principal(),
                 };
@@ -471,9 +475,11 @@ impl Seen {
 
 impl Memory {
     fn epoch(&self, row: Option<&Semaphore>) -> Option<Epoch> {
-        let (tokens, tickets) = self.epoch?;
+        let (tokens, tickets, turns) = self.epoch?;
         let (token, ticket) = row.map_or((100, 100), |row| (row.fencing_token, row.next_ticket));
         let text = format!("{}.{}", token.saturating_sub(tokens), ticket.saturating_sub(tickets));
+        let reordered = row.map_or(0, |row| row.reordered);
+        let text = turns.map_or(text.clone(), |turns| format!("{text}.{}", reordered.saturating_sub(turns)));
         Some(Epoch::new(&text).expect("an epoch"))
     }
 
