@@ -298,52 +298,55 @@ def halves(history):
 
 
 def passed(history):
-    """A younger waiter took the permits that an older one waited for."""
+    """A younger waiter took the permits that an older one waited for.
+
+    Views before and after the grant show so beyond doubt: the younger one's ticket, then its permits, and each time
+    the older one's ticket.
+    """
     for key, views in history.views.items():
-        numbers = {}  # the ticket of each claim that was seen last before its grant
-        for view in views:
-            for entry in view["queue"]:
-                claim = history.claims.get(entry["owner"])
-                if claim and (claim.granted is None or view["asked"] < claim.granted):
-                    numbers[entry["owner"]] = (entry["number"], entry["permits"])
         for younger in history.by_key[key]:
-            if younger.granted is None or not younger.believed or younger.name not in numbers:
+            if younger.granted is None:
                 continue
-            start = younger.believed[0]
-            out = sum(
-                permits
-                for claim in history.by_key[key]
-                if claim.believed
-                for begin, end, permits in claim.spans()
-                if begin <= start <= end
-            )
-            capacity = history.capacity(key, younger.asked, start)
-            for older in history.by_key[key]:
-                if older.name not in numbers or numbers[older.name][0] >= numbers[younger.name][0]:
+            before = [view for view in views if owned(view["queue"], younger)]
+            after = [view for view in views if owned(view["holders"], younger)]
+            if not before or not after or before[-1]["asked"] > after[0]["at"]:
+                continue
+            before, after = before[-1], after[0]
+            latest = min(younger.granted, after["at"])
+            mine = owned(before["queue"], younger)
+            # Who had permits at the grant and gave them back before the view is missing.
+            taken = sum(entry["permits"] for entry in after["holders"] if entry["number"] <= younger.token)
+            left = history.capacity(key, before["asked"], latest) - taken
+            smallest = min(history.possible_capacities(key, before["asked"], latest), default=1)
+            for entry in before["queue"]:
+                older = history.claims.get(entry["owner"])
+                if older is None or entry["number"] >= mine["number"] or entry["permits"] > smallest:
                     continue
-                number, permits = numbers[older.name]
-                queued = [view for view in views if any(entry["number"] == number for entry in view["queue"])]
-                since = queued[0]["at"]
-                fits = out + permits <= capacity or permits > capacity
-                left_it = was_left(views, younger, start, permits)
-                dead = any(
-                    entry["dead_for"] > 0 for view in queued for entry in view["queue"] if entry["number"] == number
-                )
-                if fits or left_it or dead or since >= start or history.broken(key, older.asked, start):
+                seen = [view for view in views if any(one["number"] == entry["number"] for one in view["queue"])]
+                fits = left >= entry["permits"]
+                if fits or seen[-1]["asked"] < latest or history.broken(key, older.asked, latest):
                     continue
-                if older.waits(since, start):
+                if may_be_dead(seen, entry["number"], latest) or may_have_left(views, before, latest, entry["permits"]):
+                    continue
+                if older.waits(seen[0]["at"], latest):
                     yield f"{younger} took {key} before {older}, which came first and waited"
 
 
-def was_left(views, younger, start, permits):
-    """Whether so many permits were free for five seconds, until the younger one took them."""
-    before = [view for view in views if view["at"] < start]
-    while before and any(entry["owner"] == younger.name for entry in before[-1]["holders"]):
-        before.pop()
-    if not before:
-        return False
-    recent = [view for view in before if before[-1]["at"] - PASSED < view["asked"]]
-    return all(free(view) >= permits for view in recent)
+def owned(entries, claim):
+    """The entry of this claim."""
+    return next((entry for entry in entries if entry["owner"] == claim.name), None)
+
+
+def may_be_dead(views, number, latest):
+    """Whether a ticket could have been taken for dead. Others may have seen its version a moment before the observer."""
+    entries = [one for view in views if view["asked"] < latest for one in view["queue"] if one["number"] == number]
+    return any(entry["dead_for"] > -GAP for entry in entries)
+
+
+def may_have_left(views, before, latest, permits):
+    """Whether so many permits could have been free for five seconds, until the younger one took them."""
+    recent = [view for view in views if latest - PASSED < view["asked"] and view["at"] <= before["at"]]
+    return all(free(view, -GAP) >= permits for view in recent)
 
 
 def stuck(history):

@@ -97,9 +97,10 @@ BAD = {
     "passed": [
         asked(1, "A"),
         waiting("A", 1, 9),
-        view(2, [entry("C")], [entry("A", number=1)]),
+        view(2, [entry("C")], [entry("A", number=1, lease=9_000)]),
         held("B", 9, 5, 6, since=2.5),
-        view(3, [entry("C")], [entry("A", number=1), entry("B", number=2)]),
+        view(3, [entry("C")], [entry("A", number=1, lease=9_000), entry("B", number=2)]),
+        view(5.2, [entry("B", number=9)], [entry("A", number=1, lease=9_000)]),
     ],
     "stuck": [WAITERS, views(2, 40, (), [entry("Z", number=1), entry("A", number=2)])],
     "kept from": [views(1, 40, [entry("Z")]), asked(39, "A"), did(39.6, "A", "refused", judges=True)],
@@ -124,7 +125,8 @@ class CoordinationCheckerTest(unittest.TestCase):
                 held("B", 9, 10, 11, since=2.5),
                 views(3, 10 - left - 0.75, [entry("C", **alive)], queue),
                 views(10 - left - 0.5, 9.5, (), queue),
-                view(9.8, [entry("B", **alive)], queue[:1]),
+                view(9.8, [entry("B", number=9, **alive)], queue[:1]),
+                view(11, [entry("B", number=9, **alive)], queue[:1]),
                 rules={"passed": RULES["passed"]},
             )
             self.assertEqual(bool(found), left < 5, left)
@@ -205,6 +207,17 @@ class CoordinationCheckerTest(unittest.TestCase):
         history[2] = history[4] = []
         history += [view(4.95, (), [entry("A", "w", number=1), entry("B", number=2)])]
         self.assertEqual(check(*history), [])
+
+    def test_only_a_certain_overtaking_is_found(self):
+        for index, instead in (
+            (4, []),  # nobody saw the younger one in the queue
+            (5, []),  # nobody saw the older one wait afterwards
+            (4, view(4, [entry("C")], [entry("A", lease=2_000), entry("B", number=2)])),  # the older one may be dead
+            (5, view(5.2, [entry("C", number=10)], [entry("A", number=1, lease=9_000)])),
+        ):
+            history = list(BAD["passed"])
+            history[index] = instead
+            self.assertEqual(check(*history), [], index)
 
     def test_small_claim_may_pass_where_a_large_one_does_not_fit(self):
         history = [

@@ -50,8 +50,8 @@ pub struct AcquirePermitsRequest {
     pub staleness: Option<Staleness>,
     /// The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
     /// an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
-    /// Beside `number`: the `epoch` of the view that showed the ticket's turn. The request is granted by one write, if no
-    /// turn has ended since.
+    /// Beside `number`: the `epoch` of the view that showed the ticket's turn. The request is granted by one write, if
+    /// no turn has ended since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
     /// The number of the caller's ticket, for a caller that waited in the queue. Without this ticket in the queue, the

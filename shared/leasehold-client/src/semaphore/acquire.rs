@@ -285,7 +285,11 @@ impl<'a> Pursuit<'a> {
         }
         let names = self.known_dead();
         let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
-        if names.is_empty() && must_queue && !self.is_by_clock() { Next::Enqueue(names) } else { Next::Ask(names, Turn::Unknown) }
+        if names.is_empty() && must_queue && !self.is_by_clock() {
+            Next::Enqueue(names)
+        } else {
+            Next::Ask(names, Turn::Unknown)
+        }
     }
 
     fn owner_name(&self) -> String {

@@ -149,8 +149,8 @@ impl Builder {
         "size(#queue) = :deadTickets".into()
     }
 
-    /// Returns the condition that it is the turn of the caller's ticket. The row shows it, if a refusal returned one, or
-    /// the caller saw it, or the queue has no other living ticket.
+    /// Returns the condition that it is the turn of the caller's ticket. The row shows it, if a refusal returned one,
+    /// or the caller saw it, or the queue has no other living ticket.
     fn in_turn(&mut self, request: &Acquire, dead: &AllDead, seen: Option<&Semaphore>) -> &'static str {
         if let Some(seen) = seen.filter(|seen| seen.is_turn_for(request, dead)) {
             // Later tickets are behind.

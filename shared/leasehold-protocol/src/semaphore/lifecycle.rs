@@ -292,7 +292,8 @@ impl Semaphore {
     /// The permits that the tickets before this number want, without those that are named as dead.
     fn wanted_before(&self, number: u64, dead: &AllDead) -> u64 {
         let is_named = |id: &String| dead.tickets().any(|(member, _)| member.ticket_id() == *id);
-        let ahead = self.queue.iter().filter(|(id, other)| other.number < number && self.is_ahead(other) && !is_named(id));
+        let ahead =
+            self.queue.iter().filter(|(id, other)| other.number < number && self.is_ahead(other) && !is_named(id));
         ahead.map(|(_, other)| other.claim.permits).sum()
     }
 
@@ -303,8 +304,8 @@ impl Semaphore {
     }
 
     /// Whether the caller saw that it was its ticket's turn, and nothing has changed that since. Between grants in turn
-    /// a turn stays: each leaves what the tickets ahead of it want. A grant that passes a ticket needs a row without any
-    /// later grant: whoever was passed has left the permits until now.
+    /// a turn stays: each leaves what the tickets ahead of it want. A grant that passes a ticket needs a row without
+    /// any later grant: whoever was passed has left the permits until now.
     fn is_vouched_for(&self, request: &Acquire) -> bool {
         request.vouches().is_some_and(|epoch| {
             epoch.reordered == Some(self.reordered) && (!request.passes || epoch.token == self.fencing_token)
@@ -346,8 +347,7 @@ impl Semaphore {
             Some(Dead { id, version, permits: claim.permits, number: Some(number) })
         };
         let mine = self.ticket(me).map_or(u64::MAX, |mine| mine.number);
-        let is_dead =
-            |ticket: &Ticket| ticket.number < mine && ticket.stale_at.is_some_and(|at| at < stale_before);
+        let is_dead = |ticket: &Ticket| ticket.number < mine && ticket.stale_at.is_some_and(|at| at < stale_before);
         let tickets = self.queue.iter().filter(|(_, ticket)| is_dead(ticket));
         let mut dead: Vec<_> = tickets.filter_map(|(id, ticket)| read(id, &ticket.claim, ticket.number)).collect();
         let permits = permits + self.ticket(me).map_or(0, |_| self.wanted_before(mine, &AllDead::judged(dead.clone())));
@@ -596,9 +596,9 @@ fn superseded(claim: &Claim, fencing_token: Option<u64>) -> Refusal {
 
 /// Grants permits where enough are free, counting those of the named dead, and no living ticket is ahead.
 ///
-/// It is a ticket's turn where the free permits cover it and all tickets ahead. A caller that passes tickets ahead, since
-/// they are dead or leave their permits, names the view that shows so: one who lies is unfair, not unsafe, and a late
-/// copy changes nothing. A caller without a ticket names all tickets in the queue as dead.
+/// It is a ticket's turn where the free permits cover it and all tickets ahead. A caller that passes tickets ahead,
+/// since they are dead or leave their permits, names the view that shows so: one who lies is unfair, not unsafe, and a
+/// late copy changes nothing. A caller without a ticket names all tickets in the queue as dead.
 ///
 /// # Errors
 /// `CorruptRecord` where no fencing token is left.

@@ -284,7 +284,8 @@ impl LifeCycle<'_> {
             // The expression counts with the capacity that the operator names.
             seen.capacity = expected;
         }
-        let (mut next, is_written, answer) = effect(lifecycle::set_capacity(&found(seen), &request, stamp, self.policy));
+        let (mut next, is_written, answer) =
+            effect(lifecycle::set_capacity(&found(seen), &request, stamp, self.policy));
         if let (true, Some(next), Some(row)) = (self.lacks(Clause::ReorderedByCapacity), &mut next, row) {
             next.reordered = row.reordered;
         }

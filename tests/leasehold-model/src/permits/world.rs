@@ -677,13 +677,7 @@ impl World {
     }
 
     /// Replaces the row, and checks the promises that its contents tell of. An operator asks for nothing.
-    fn write(
-        &mut self,
-        protocol: &Protocol,
-        life_cycle: &LifeCycle<'_>,
-        next: Semaphore,
-        asked: Option<&Asked<'_>>,
-    ) {
+    fn write(&mut self, protocol: &Protocol, life_cycle: &LifeCycle<'_>, next: Semaphore, asked: Option<&Asked<'_>>) {
         let held: u64 = next.holders.values().map(|holder| holder.claim.permits).sum();
         if next.available != signed(next.capacity) - signed(held) {
             self.breaks_promise(Promise::PermitsAddUp);
@@ -739,13 +733,7 @@ impl World {
     }
 
     /// Checks a grant that the row did not have before.
-    fn check_grant(
-        &mut self,
-        protocol: &Protocol,
-        before: Option<&Semaphore>,
-        next: &Semaphore,
-        asked: &Asked<'_>,
-    ) {
+    fn check_grant(&mut self, protocol: &Protocol, before: Option<&Semaphore>, next: &Semaphore, asked: &Asked<'_>) {
         let me = member(asked.caller, asked.lease_id);
         let Some(holder) = next.holders.get(&me.holder_id) else { return };
         let held_before = before.and_then(|before| before.holders.get(&me.holder_id));
