@@ -30,10 +30,7 @@ export interface Ask {
  * The next step: an acquire that names these entries, an enqueue that names the first of too many, or a look for at most
  * this time, in milliseconds.
  */
-export type Plan =
-  | Ask
-  | { readonly enqueue: readonly DeadEntry[] }
-  | { readonly waitMs: number };
+export type Plan = Ask | { readonly enqueue: readonly DeadEntry[] } | { readonly waitMs: number };
 
 /** The waiter that the plan is for. */
 export interface Wanted {

@@ -237,7 +237,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             "staleness": "clock" if self._want.by_clock and not names else None,
             "number": None if self._ticket is None else self._number,
             "epoch": epoch or None,
-            "passes": bool(epoch) and turn == "passing",
+            "passes": True if epoch and turn == "passing" else None,
         }
         self._names = names
         return await self._send_next(("acquire", request), timeout)

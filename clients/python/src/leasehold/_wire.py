@@ -409,6 +409,7 @@ class AcquirePermitsRequest(TypedDict):
     number: NotRequired[int | None]
     observed: NotRequired[list[ObservedEntry]]
     ownerName: str
+    passes: NotRequired[bool]
     permits: NotRequired[int | None]
     requestId: NotRequired[str | None]
     sequence: NotRequired[int | None]
