@@ -179,9 +179,8 @@ impl Bounds {
             Clause::Token => Self { wants: &[1, 1, 1], capacity: 3, ..now },
             Clause::ExpectedCapacity => Self { capacity: 2, new_capacities: &[1], copies: 1, ..now },
             Clause::DeadTicketVersion => Self { queue: true, held: 1, ..later },
-            Clause::NobodyAhead | Clause::InTurn | Clause::ViewAfterTicket => {
-                Self { queue: true, lease_ids: 2, ..soon }
-            }
+            Clause::NobodyAhead | Clause::InTurn => Self { queue: true, lease_ids: 2, ..soon },
+            Clause::ViewAfterTicket => Self { queue: true, held: 1, ..soon },
             Clause::Turn | Clause::ReorderedByCapacity => Self { new_capacities: &[1], ..LATE_TURN },
             Clause::PassBeforeGrants | Clause::ReorderedByPass => LATE_TURNS,
             Clause::Cap => Self { leases: &[300, 100], ..later },

@@ -144,7 +144,7 @@ pub(super) struct Caller {
     seen: Vec<Seen>,
     /// The free permits of the last view.
     available: i64,
-    /// The age of the last view, where callers use the queue.
+    /// The age of the last view that came after the caller's ticket.
     viewed: Option<Epoch>,
     /// The time since which the views have shown no change, where that matters.
     quiet_since: u16,
@@ -170,9 +170,12 @@ impl Caller {
     }
 
     /// Takes note of the entries of others. Entries that are gone are forgotten, and so is a ticket of one's own.
-    pub(super) fn see(&mut self, index: usize, bounds: &Bounds, view: &View, now: u16) {
+    pub(super) fn see(&mut self, index: usize, protocol: &Protocol, view: &View, now: u16) {
+        let bounds = &protocol.bounds;
         let me = member(index, self.lease_id);
-        let viewed = bounds.queue.then_some(view.epoch);
+        // A caller without this clause goes by a view that is older than its ticket.
+        let counts = self.place.is_some() || protocol.without == Some(Clause::ViewAfterTicket);
+        let viewed = (bounds.queue && counts).then_some(view.epoch);
         if bounds.patience > 0 && (self.viewed != viewed || self.available != view.available) {
             self.quiet_since = now;
         }

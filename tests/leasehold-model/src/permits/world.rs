@@ -320,7 +320,7 @@ impl World {
             let found = Found::Semaphore(Box::new(row));
             let freed = lifecycle::release(&found, &request, &stamp, &Policy::default()).row.expect("it was there");
             for caller in 0..world.callers.len() {
-                world.callers[caller].see(caller, bounds, &view(&freed), 0);
+                world.callers[caller].see(caller, protocol, &view(&freed), 0);
             }
             world.row = Some(Stored(freed));
         }
@@ -437,7 +437,7 @@ impl World {
             }
             Action::Look { caller } => {
                 let (now, view) = (next.now, view(next.row()?));
-                next.callers[*caller].see(*caller, &protocol.bounds, &view, now);
+                next.callers[*caller].see(*caller, protocol, &view, now);
             }
             Action::Die { caller } => next.callers[*caller].start_over(&protocol.bounds),
             Action::ChangeCapacity => {
@@ -927,7 +927,7 @@ impl World {
             Answer::Held(view) => {
                 caller.must_ask = false;
                 if let Some(view) = view {
-                    caller.see(index, bounds, view, seen);
+                    caller.see(index, protocol, view, seen);
                     if bounds.crowds > 0 && protocol.without != Some(Clause::FreshEpoch) {
                         caller.refused_at(view.epoch);
                     }
