@@ -237,6 +237,7 @@ impl Client {
             key: key.key.clone(),
             sort_key: key.sort_key.clone(),
             observed_record_version_number: self.stale(key),
+            ..WantedLock::default()
         };
         AcquireAllRequest {
             keys: request.keys.iter().map(wanted).collect(),
