@@ -16,7 +16,7 @@ use crate::semaphore::several;
 use crate::semaphore::{self, Found, Holder, Refusal, Semaphore};
 
 /// One transaction.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attempt {
     /// The rows that it is for.
     pub form: Form,
@@ -28,7 +28,7 @@ pub struct Attempt {
 }
 
 /// The kind of rows that an attempt is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Rows of which the lease id holds none.
     Acquisition,

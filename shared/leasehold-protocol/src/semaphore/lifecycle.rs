@@ -18,7 +18,7 @@ use crate::lifecycle::{
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
 /// The content of a key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Found {
     /// No row, or a tombstone, which a semaphore may take.
     Free(Option<Tombstone>),
@@ -29,7 +29,7 @@ pub enum Found {
 }
 
 /// A deleted lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tombstone {
     /// The tombstone's record version number.
     pub rvn: String,
