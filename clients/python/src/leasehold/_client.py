@@ -24,8 +24,10 @@ from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unava
 from .model import (
     Done,
     LockName,
+    OneOfSeveral,
     LockView,
     Page,
+    Permits,
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
@@ -348,7 +350,7 @@ class BaseClient(Generic[G]):
 
     def _together(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         guard: type[L],
         *,
         owner_name: str | None = None,
@@ -361,8 +363,8 @@ class BaseClient(Generic[G]):
     ) -> Together[L]:
         if isinstance(keys, str):
             raise InvalidRequest("must be several keys, not one text", "keys")
-        names: list[LockName] = [(key, None) if isinstance(key, str) else key for key in keys]
-        if len(names) < 2:
+        wanted: list[LockName | Permits] = [(key, None) if isinstance(key, str) else key for key in keys]
+        if len(wanted) < 2:
             raise InvalidRequest("must be 2 to 50", "keys")
         lease = self._settings["lease"] if lease is None else lease
         request: _wire.AcquireAllRequest = {
@@ -373,7 +375,7 @@ class BaseClient(Generic[G]):
         }
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
         self._core.check_open()
-        return Together(self._core, names, request, lease, holding, guard)
+        return Together(self._core, wanted, request, lease, holding, guard)
 
     def _owner_name(self, chosen: str | None) -> str:
         return chosen or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"
