@@ -320,7 +320,8 @@ export async function acquireAll(
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const names = locks.map((name) => {
-    const { key, sortKey, permits, capacity } = typeof name === "string" ? { key: name } : name;
+    const wanted: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;
+    const { key, sortKey, permits, capacity } = wanted;
     return { key, sortKey, permits, capacity };
   });
   const [first] = names;
