@@ -334,10 +334,11 @@ impl RunArgs {
             return asking.await.map(Grant::Lock);
         }
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
-        let request = wanted.into_iter().fold(AllRequest::default(), |request, WantedKey { key, permits }| match permits {
-            None => request.lock(key),
-            Some((permits, capacity)) => request.permits(key, permits, capacity),
-        });
+        let request =
+            wanted.into_iter().fold(AllRequest::default(), |request, WantedKey { key, permits }| match permits {
+                None => request.lock(key),
+                Some((permits, capacity)) => request.permits(key, permits, capacity),
+            });
         let request = asking!(request, self.request.ask).wait(wait).on_wait(indicator.on_wait());
         Grant::of_all(client, keeping!(request, self.child, lease, warn)).await
     }
@@ -436,7 +437,8 @@ mod tests {
         let read = |text: &str, is_plain| WantedKey::parse(text, None, is_plain).map(|it| (it.key.key, it.permits));
         assert_eq!(read("pool:2/10", false).ok(), Some(("pool".to_owned(), Some((2, 10)))));
         assert_eq!(read("a:b:1/1", false).ok(), Some(("a:b".to_owned(), Some((1, 1)))));
-        let locks = ["pool", "pool:2", "pool:2/", "pool:/10", "pool:+2/10", "pool:2/10/3", ":2/10", "pool: 2/10", "2/10"];
+        let locks =
+            ["pool", "pool:2", "pool:2/", "pool:/10", "pool:+2/10", "pool:2/10/3", ":2/10", "pool: 2/10", "2/10"];
         for lock in locks {
             assert_eq!(read(lock, false).ok(), Some((lock.to_owned(), None)), "{lock}");
         }

@@ -255,7 +255,8 @@ async fn lock_and_permits_are_acquired_all_or_none() {
     let hold = spawn_in(&serve, folder.path(), &["run", "pool", "--permits", "9", "--of", "10"], &until_end("first"));
     started(folder.path(), "first").await;
     let refused = serve.run(&["run", "a", "pool:2/10", "--no-wait", "--", "true"]).await;
-    let sentence = "leasehold: pool has 1 of 10 permits free; try again later, or wait longer with --wait or --extend\n";
+    let sentence =
+        "leasehold: pool has 1 of 10 permits free; try again later, or wait longer with --wait or --extend\n";
     assert_eq!((refused.status, refused.stderr.as_str()), (75, sentence));
     assert_eq!(serve.get("a").await["type"], "not-found", "nothing of it is held");
     serve.run(&["run", "a", "pool:1/10", "--no-wait", "--", "true"]).await.ok();

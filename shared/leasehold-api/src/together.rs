@@ -76,11 +76,8 @@ impl Service {
     fn lock_wanted(&self, caller: &Caller, common: &Common, wanted: WantedLock) -> Result<Acquire, Problem> {
         let WantedLock { key, sort_key, observed_record_version_number, permits, capacity: _, observed, epoch } =
             wanted;
-        let of_semaphores = [
-            ("permits", permits.is_some()),
-            ("observed", !observed.is_empty()),
-            ("epoch", epoch.is_some()),
-        ];
+        let of_semaphores =
+            [("permits", permits.is_some()), ("observed", !observed.is_empty()), ("epoch", epoch.is_some())];
         if let Some((field, _)) = of_semaphores.into_iter().find(|(_, is_given)| *is_given) {
             return Err(Problem::invalid(field, format!("{field} needs capacity, which makes the key a semaphore's.")));
         }
@@ -174,7 +171,11 @@ fn response_or_refusal(answer: AcquireAllAnswer, wanted: &[Wanted]) -> Result<Ac
             },
             keys,
         )),
-        AcquireAllAnswer::Superseded(superseded) => Err(convert::superseded(superseded)),
+        AcquireAllAnswer::Superseded(superseded, semaphore) => {
+            let problem = convert::superseded(superseded);
+            let lock = semaphore.map(|row| Box::new(semaphores::show(*row)));
+            Err(Problem { lock: lock.or(problem.lock), ..problem })
+        }
         AcquireAllAnswer::WrongKind(keys) => Err(refused(
             Problem::new(
                 ProblemType::WrongKind,

@@ -154,8 +154,19 @@ impl Bounds {
         [
             Self { name: "small several, two callers", deaths: true, ..SMALL },
             Self { name: "small several, repeats", wishes: &[Wish::Both(1)], requests: 2, runs: 2, lives: 2, ..SMALL },
-            Self { name: "small several, permits alone", wishes: &[Wish::Both(2), Wish::Permits(1)], capacity: 2, ..SMALL },
-            Self { name: "small several, a queue", wishes: &[Wish::Both(1), Wish::Queue(1)], lives: 2, deaths: true, ..SMALL },
+            Self {
+                name: "small several, permits alone",
+                wishes: &[Wish::Both(2), Wish::Permits(1)],
+                capacity: 2,
+                ..SMALL
+            },
+            Self {
+                name: "small several, a queue",
+                wishes: &[Wish::Both(1), Wish::Queue(1)],
+                lives: 2,
+                deaths: true,
+                ..SMALL
+            },
             Self { name: "small several, two lives", wishes: &[Wish::Both(1), Wish::Permits(1)], lives: 2, ..SMALL },
         ]
     }
@@ -164,8 +175,18 @@ impl Bounds {
     pub fn full() -> [Self; 3] {
         [
             Self { name: "several, two callers", lives: 2, runs: 2, deaths: true, ..SMALL },
-            Self { name: "several, three callers", wishes: &[Wish::Both(1), Wish::Both(2), Wish::Permits(1)], capacity: 2, ..SMALL },
-            Self { name: "several, a queue", wishes: &[Wish::Both(1), Wish::Queue(1), Wish::QueueThenBoth(1)], requests: 2, ..SMALL },
+            Self {
+                name: "several, three callers",
+                wishes: &[Wish::Both(1), Wish::Both(2), Wish::Permits(1)],
+                capacity: 2,
+                ..SMALL
+            },
+            Self {
+                name: "several, a queue",
+                wishes: &[Wish::Both(1), Wish::Queue(1), Wish::QueueThenBoth(1)],
+                requests: 2,
+                ..SMALL
+            },
         ]
     }
 
@@ -177,14 +198,10 @@ impl Bounds {
             Clause::FirstAnswer => Self { wishes: &[Wish::Both(1)], runs: 2, ..SMALL },
             Clause::Held => Self { capacity: 2, ..SMALL },
             Clause::Available => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
-            Clause::NobodyAhead => {
-                Self { wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)], ..SMALL }
+            Clause::NobodyAhead => Self { wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)], ..SMALL },
+            Clause::OwnTicket => {
+                Self { wishes: &[Wish::QueueThenBoth(1), Wish::Permits(1), Wish::Queue(1)], requests: 2, ..SMALL }
             }
-            Clause::OwnTicket => Self {
-                wishes: &[Wish::QueueThenBoth(1), Wish::Permits(1), Wish::Queue(1)],
-                requests: 2,
-                ..SMALL
-            },
         }
     }
 }
@@ -228,15 +245,8 @@ struct Sent {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum What {
-    Both {
-        attempt: Attempt,
-        observed: Option<String>,
-        dead: Vec<Name>,
-    },
-    Permits {
-        dead: Vec<Name>,
-        ticket: Option<u64>,
-    },
+    Both { attempt: Attempt, observed: Option<String>, dead: Vec<Name> },
+    Permits { dead: Vec<Name>, ticket: Option<u64> },
     Enqueue,
     ReleaseLock,
     ReleasePermits,
@@ -410,7 +420,14 @@ fn wanted_lock(caller: usize, life: u8, number: u8, observed: Option<&String>) -
     }
 }
 
-fn wanted_permits(caller: usize, life: u8, number: u8, permits: u64, capacity: u64, dead: &[Name]) -> semaphore::Acquire {
+fn wanted_permits(
+    caller: usize,
+    life: u8,
+    number: u8,
+    permits: u64,
+    capacity: u64,
+    dead: &[Name],
+) -> semaphore::Acquire {
     let dead = dead.iter().map(|(id, version, permits)| Dead {
         id: valid(PublicId::new("observed", id)),
         version: valid(Rvn::new("version", version.clone())),
@@ -947,7 +964,8 @@ impl World {
             let (was, is) = (has(before).contains(&true), has(self).contains(&true));
             if was && !is {
                 self.ended.insert((caller, life));
-            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.wishes[caller].wants_both() {
+            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.wishes[caller].wants_both()
+            {
                 self.breaks(Promise::EndsStay);
             }
         }
@@ -989,7 +1007,8 @@ impl Protocol {
     pub fn must_see(&self) -> Vec<&'static str> {
         let Bounds { wishes, lives, deaths, .. } = self.bounds;
         let queues = wishes.iter().any(|wish| wish.queues());
-        let events = [(BOTH, lives > 1 || wishes.len() > 1), (AGAIN, true), (COPY_REFUSED, true), (PASSED, deaths && queues)];
+        let events =
+            [(BOTH, lives > 1 || wishes.len() > 1), (AGAIN, true), (COPY_REFUSED, true), (PASSED, deaths && queues)];
         events.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 }
@@ -1025,9 +1044,7 @@ impl Model for Protocol {
                 keeps(world, Promise::AnswersResolve)
             }),
             Property::always("a holder of several keeps them", |_, world: &World| keeps(world, Promise::HoldersKeep)),
-            Property::always("several pass nobody who waits", |_, world: &World| {
-                keeps(world, Promise::FirstComeFirst)
-            }),
+            Property::always("several pass nobody who waits", |_, world: &World| keeps(world, Promise::FirstComeFirst)),
             Property::always("everyone can go on with several", |_, world: &World| {
                 keeps(world, Promise::NobodyIsStuck)
             }),

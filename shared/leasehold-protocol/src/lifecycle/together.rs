@@ -63,8 +63,8 @@ pub enum AcquireAllAnswer {
     Held(Vec<Refused>),
     /// The lease id holds some of the keys and not these, or its acquisition of these has ended.
     Lost(Vec<Refused>),
-    /// The caller holds all keys, and has sent a later request.
-    Superseded(Superseded),
+    /// The caller holds all keys, and has sent a later request. Where that was about a semaphore, contains it.
+    Superseded(Superseded, Option<Box<Semaphore>>),
     /// These keys are no locks, or no semaphores, as they were wanted.
     WrongKind(Vec<Refused>),
     /// These semaphores have fewer permits in all than were wanted.
@@ -202,17 +202,16 @@ pub fn decide(
 ) -> Result<Verdict, CorruptRecord> {
     let own: Vec<_> = votes.iter().zip(wanted).map(|(vote, wanted)| vote.own(wanted)).collect();
     // A row that agreed to a renewal is the lease id's, and was not returned.
-    let is_own = |(vote, own): (&Vote, &Option<Own<'_>>)| {
-        own.is_some() || (attempt.form == Form::Renewal && *vote == Vote::Yes)
-    };
+    let is_own =
+        |(vote, own): (&Vote, &Option<Own<'_>>)| own.is_some() || (attempt.form == Form::Renewal && *vote == Vote::Yes);
     let is_own: Vec<_> = votes.iter().zip(&own).map(is_own).collect();
     if is_own.iter().all(|is_own| *is_own) {
         return decide_own(&own, wanted, attempt);
     }
     if is_own.iter().any(|is_own| *is_own) {
         let others = votes.iter().zip(wanted).zip(is_own).filter(|(_, is_own)| !is_own);
-        let others = others.map(|((vote, wanted), _)| vote.loss(wanted));
-        return Ok(Verdict::Answer(AcquireAllAnswer::Lost(others.collect())));
+        let others = others.map(|((vote, wanted), _)| vote.loss(wanted, &stamps[0], policy));
+        return Ok(Verdict::Answer(AcquireAllAnswer::Lost(others.collect::<Result<_, _>>()?)));
     }
     decide_foreign(votes, wanted, attempt, stamps, policy)
 }
@@ -277,9 +276,7 @@ impl Own<'_> {
     /// The refusal of a renewal with other permits than the holder has.
     fn mismatch(&self, wanted: &Wanted) -> Option<Refused> {
         match (self, wanted) {
-            (Self::Permits(row, holder), Wanted::Permits(request))
-                if holder.claim.permits != request.permits.get() =>
-            {
+            (Self::Permits(row, holder), Wanted::Permits(request)) if holder.claim.permits != request.permits.get() => {
                 let view = Some(View::Semaphore(Box::new((*row).clone())));
                 Some(Refused { key: request.key.clone(), reason: None, view })
             }
@@ -314,7 +311,11 @@ fn decide_own(own: &[Option<Own<'_>>], wanted: &[Wanted], attempt: &Attempt) -> 
         return Ok(Verdict::Answer(AcquireAllAnswer::Granted(GrantOfAll { fencing_token, versions })));
     }
     let latest = rows.iter().max_by_key(|row| row.sequence().map_or(0, Sequence::number));
-    let answer = latest.map(|row| AcquireAllAnswer::Superseded(row.superseded()));
+    let semaphore = |row: &Own<'_>| match row {
+        Own::Lock(_) => None,
+        Own::Permits(row, _) => Some(Box::new((*row).clone())),
+    };
+    let answer = latest.map(|row| AcquireAllAnswer::Superseded(row.superseded(), semaphore(row)));
     Ok(Verdict::Answer(answer.unwrap_or(AcquireAllAnswer::Held(Vec::new()))))
 }
 
@@ -450,19 +451,22 @@ impl Vote {
     }
 
     /// Returns why the caller, who holds others of the requested keys, does not hold this one. A row that agreed was
-    /// not returned.
-    fn loss(&self, wanted: &Wanted) -> Refused {
+    /// not returned, and one that only needs another write is as good.
+    fn loss(&self, wanted: &Wanted, stamp: &Stamp, policy: &Policy) -> Result<Refused, CorruptRecord> {
         let key = wanted.key().clone();
         match (self, wanted) {
             (Self::No(Content::Lock(row)), _) => {
                 let lost = lost(row.as_ref(), &wanted.lease_id().hash());
-                Refused { key, reason: Some(lost.reason), view: lost.lock.map(View::Lock) }
+                return Ok(Refused { key, reason: Some(lost.reason), view: lost.lock.map(View::Lock) });
             }
             (Self::No(Content::Permits(found)), Wanted::Permits(request)) => {
-                let view = found.semaphore().map(|row| View::Semaphore(Box::new(row.clone())));
-                Refused { key, reason: Some(several::loss(found, request)), view }
+                if several::acquire(found, request, stamp, policy)?.answer.is_err() {
+                    let view = found.semaphore().map(|row| View::Semaphore(Box::new(row.clone())));
+                    return Ok(Refused { key, reason: Some(several::loss(found, request)), view });
+                }
             }
-            _ => Refused { key, reason: Some(LostReason::Absent), view: None },
+            _ => {}
         }
+        Ok(Refused { key, reason: Some(LostReason::Absent), view: None })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity, TransactWriteItem, Update};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::lifecycle::together::{Attempt, Content, Verdict, attempt, decide};
@@ -147,6 +147,8 @@ async fn lock_and_permits_are_one_transaction_under_faults() {
                 principal: None,
             };
             world.table.release_permits(&gone).await.expect("answered").answer.expect("held");
+            // The clock passes the token.
+            tokio::time::sleep(Duration::from_secs(1)).await;
             world.faults.take_calls();
             world.faults.script([fault]);
             let granted = grant(world.table.acquire_all(&mixed(number)).await.expect("answered"));
@@ -289,6 +291,45 @@ async fn heartbeat_is_throttled_while_a_transaction_has_its_row() {
     world.table.heartbeat(&renewal).await.expect("the third attempt finds the row free");
 }
 
+/// The write units of a transaction that writes the first lock and the semaphore as they are.
+async fn units_of_a_transaction(world: &World) -> f64 {
+    let item = |index: usize| {
+        let update = Update::builder().table_name("locks").key("key", AttributeValue::S(KEYS[index].into()));
+        let update = update.update_expression("SET expireAt = expireAt").build().expect("an update");
+        TransactWriteItem::builder().update(update).build()
+    };
+    let transaction = world.dynamodb.transact_write_items().transact_items(item(0)).transact_items(item(POOL));
+    let answer = transaction.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.expect("answered");
+    answer.consumed_capacity().iter().filter_map(|consumed| consumed.capacity_units()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_of_a_lock_with_permits_by_the_holders() {
+    let world = World::new().await;
+    let numbered = |number| Some(Sequence::new(number, Some(fresh_uuid())).expect("valid"));
+    let mut measured = Vec::new();
+    for index in 0..100_u64 {
+        let name = format!("host-{index:03}.example.org:12345");
+        let alone = semaphore::Acquire { sequence: numbered(1_000_000), ..permits(&name, POOL, 1, 100) };
+        if ![0, 9, 99].contains(&index) {
+            world.table.acquire_permits(&alone).await.expect("answered").answer.expect("free");
+            continue;
+        }
+        let sequence = numbered(1_000_000);
+        let lock = Acquire { key: key(0), sequence: sequence.clone(), ..acquire(&name, LEASE_MS, Staleness::Never) };
+        let pool = semaphore::Acquire { sequence, ..permits(&name, POOL, 1, 100) };
+        let request = AcquireAll::new(vec![lock.into(), pool.into()]).expect("two");
+        grant(world.table.acquire_all(&request).await.expect("answered"));
+        measured.push((index + 1, units_of_a_transaction(&world).await));
+        world.table.release(&Release { key: key(0), ..release(&name) }).await.expect("released");
+    }
+    for (holders, units) in &measured {
+        println!("a lock, and a semaphore of {holders} holders: {units} write units an acquire-all");
+    }
+    let units: Vec<_> = measured.iter().map(|(_, units)| *units).collect();
+    assert!(units.is_sorted() && units[0] >= 4.0 && units[0] <= 6.0 && units[2] <= 70.0, "{measured:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn acquire_all_of_a_bound_lock_needs_its_principal() {
     let world = World::new().await;
@@ -296,9 +337,7 @@ async fn acquire_all_of_a_bound_lock_needs_its_principal() {
         let principal = Some(Principal::new(name).expect("valid"));
         let wanted = mixed(Some(number)).wanted().to_vec().into_iter().map(|wanted| match wanted {
             Wanted::Lock(request) => Wanted::Lock(Acquire { principal: principal.clone(), ..request }),
-            Wanted::Permits(request) => {
-                Wanted::Permits(semaphore::Acquire { principal: principal.clone(), ..request })
-            }
+            Wanted::Permits(request) => Wanted::Permits(semaphore::Acquire { principal: principal.clone(), ..request }),
         });
         AcquireAll::new(wanted.collect()).expect("two")
     };
