@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -76,6 +76,11 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._queue_was_full = False
         self._names: tuple[Entry, ...] = ()  # the names of the last request
         self._refused = False  # the last request was refused, and nothing was seen since
+
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        own = [guard for guard in guards if isinstance(guard, BasePermitsGuard) and guard.is_of(self.name)]
+        held = sum(guard.permits for guard in own)
+        return any(held + self._want.permits > guard.capacity > 0 for guard in own)
 
     async def once(self) -> P | Held:
         """One request, without a ticket. Raises `LeaseholdError`s."""

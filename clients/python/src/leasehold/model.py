@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from .errors import InvalidRequest
 
 if TYPE_CHECKING:
     from . import _wire
@@ -381,6 +384,8 @@ def payload_text(data: bytes | str | None) -> str | None:
 
 def payload_base64(data: bytes | str | None) -> str | None:
     """Sends bytes as base64."""
+    if not isinstance(data, (bytes, bytearray, str, NoneType)):
+        raise InvalidRequest(f"must be bytes or a text, not {type(data).__name__}", "data")
     return None if data is None or isinstance(data, str) else base64.b64encode(data).decode("ascii")
 
 

@@ -24,9 +24,9 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 class HttpxTransport:
     """Sends requests to one service."""
 
-    def __init__(self, service: Service, make_client: MakeClient | None) -> None:
+    def __init__(self, service: Service, make_client: MakeClient | None, tls: ssl.SSLContext | None = None) -> None:
         self._service = service
-        self._make_client = make_client or partial(_default_client, service.url)
+        self._make_client = make_client or partial(_default_client, service.url, tls)
         self._client = self._make_client()
 
     def reset(self) -> None:
@@ -56,7 +56,7 @@ class HttpxTransport:
                 if not events or "connection.connect_tcp.started" in events:
                     raise unavailable(request.url, error) from error
                 call.was_repeated = True
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:  # an alert of TLS comes as it is
                 raise unavailable(request.url, error, sent=not isinstance(error, _NOT_SENT)) from error
 
     async def _request(self, call: Call) -> Request:
@@ -80,12 +80,12 @@ class HttpxTransport:
         )
 
 
-def _default_client(base_url: str) -> httpx.AsyncClient:
+def _default_client(base_url: str, tls: ssl.SSLContext | None) -> httpx.AsyncClient:
     """A client with room for as many connections as there are heartbeats under way."""
     try:
         return httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
-                verify=ssl.create_default_context() if base_url.startswith("https") else False,
+                verify=(tls or ssl.create_default_context()) if base_url.startswith("https") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
                 proxy=environment_proxy(base_url),
             ),
