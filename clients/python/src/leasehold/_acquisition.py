@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
 from ._core import Core, GivingBack, end_of, milliseconds
-from ._guard import B, BaseLockGuard, Granted, Holding
+from ._guard import B, BaseLockGuard, BasePermitsGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
 from ._timing import (
@@ -137,7 +137,7 @@ class Requests(Generic[T]):
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
         """Whether it is never granted while these guards of its own flow are held."""
-        return any(guard.is_of(self.name) for guard in guards)
+        return any(guard.is_of(self.name) and not isinstance(guard, BasePermitsGuard) for guard in guards)
 
     def taken(self) -> None:
         """The caller has its guard."""

@@ -18,6 +18,7 @@ from ._durations import Duration, seconds_if, seconds_of
 from ._flow import held_here, note
 from ._guard import B, Granted, Holding
 from ._numbers import Numbered, Numbers, ending_of
+from ._payload import payload_base64, payload_text
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
@@ -31,8 +32,6 @@ from .model import (
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
-    payload_base64,
-    payload_text,
 )
 from .observations import SavedObservation
 

@@ -358,7 +358,7 @@ class BaseGuard(Keeping):
         _log.warning("the lock %r was never released: it is released at the end of the program", self.key)
         try:
             await self._send_release(timeout, Leaving())
-        except LeaseholdError as failure:
+        except Exception as failure:
             _log.warning("the lock %r could not be released: %s", self.key, failure)
 
     async def renew(self, content: HeartbeatContent) -> None:

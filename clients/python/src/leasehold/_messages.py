@@ -254,7 +254,7 @@ def _advice(parts: SplitResult, reason: str, sent: bool) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return ": a private authority is named by ca_file"
     if "WRONG_VERSION_NUMBER" in reason:
-        return ": the port speaks no TLS, as it seems: http:// in the URL?"
+        return ": check the URL: the port seems to speak no TLS, which needs http:// in the URL"
     if sent and parts.scheme == "http" and not reason.startswith("timed out") and "timed out" not in reason:
         return ": a port that speaks TLS needs https:// in the URL"
     return "" if sent else ": check the URL, and that the service runs"

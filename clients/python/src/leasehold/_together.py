@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ._acquisition import Asking, Held
 from ._api import HeartbeatContent
 from ._durations import Duration
-from ._guard import BaseLockGuard, Callback, Granted, Holding, Keeping, call_back
+from ._guard import BaseLockGuard, BasePermitsGuard, Callback, Granted, Holding, Keeping, call_back
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, LossReason, Unavailable
@@ -48,7 +48,8 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
-        return any(guard.is_of(name) for guard in guards for name in self._names)
+        locks = [guard for guard in guards if not isinstance(guard, BasePermitsGuard)]
+        return any(guard.is_of(name) for guard in locks for name in self._names)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return (await self._core.api.release(self._names[key], lease_id, timeout)).outcome

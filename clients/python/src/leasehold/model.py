@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
-
-from .errors import InvalidRequest
 
 if TYPE_CHECKING:
     from . import _wire
@@ -375,18 +372,6 @@ class PermitsGrant:
 def payload_of(result: object) -> bytes | str | None:
     """Returns the result of a body, if it is a payload."""
     return result if isinstance(result, (bytes, str)) else None
-
-
-def payload_text(data: bytes | str | None) -> str | None:
-    """Sends text as text, so that people can read it in the table."""
-    return data if isinstance(data, str) else None
-
-
-def payload_base64(data: bytes | str | None) -> str | None:
-    """Sends bytes as base64."""
-    if not isinstance(data, (bytes, bytearray, str, NoneType)):
-        raise InvalidRequest(f"must be bytes or a text, not {type(data).__name__}", "data")
-    return None if data is None or isinstance(data, str) else base64.b64encode(data).decode("ascii")
 
 
 def payload(answer: _wire.Lock | _wire.AcquireResponse | _wire.Holder) -> bytes | None:
