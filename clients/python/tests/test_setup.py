@@ -67,7 +67,9 @@ def test_wait_that_the_caller_chose_is_kept(key: str, caplog: pytest.LogCaptureF
         unreachable(world).acquire(key, wait=60)
     assert world.time > 60
     (told,) = caplog.messages
-    assert told.startswith("trying again: no answer from http://127.0.0.1:1/v1: cannot connect"), "told at once, and once"
+    assert told.startswith("trying again: no answer from http://127.0.0.1:1/v1: cannot connect"), (
+        "told at once, and once"
+    )
 
 
 def test_service_that_has_answered_is_waited_for(key: str, proxy: Proxy) -> None:
