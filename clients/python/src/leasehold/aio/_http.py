@@ -28,17 +28,33 @@ class HttpxTransport:
         self._service = service
         self._make_client = make_client or partial(_default_client, service.url, tls)
         self._client = self._make_client()
+        self._under_way = 0
+        self._is_closed = False
 
     def reset(self) -> None:
-        self._client = self._make_client()
+        self._client, self._under_way = self._make_client(), 0
 
     async def close(self) -> None:
-        # A later request, such as another try to release, opens new connections.
-        closed, self._client = self._client, self._make_client()
-        await closed.aclose()
+        """Closes the connections; and those of later requests, such as another try to release, at their end."""
+        self._is_closed = True
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        if self._is_closed and self._under_way == 0:
+            idle, self._client = self._client, self._make_client()
+            with anyio.CancelScope(shield=True):
+                await idle.aclose()
 
     async def send(self, call: Call, timeout: float) -> Answer:
         """Sends the request, and sends it again where an idle connection turns out to be closed."""
+        self._under_way += 1
+        try:
+            return await self._exchange(call, timeout)
+        finally:
+            self._under_way -= 1
+            await self._close_idle()
+
+    async def _exchange(self, call: Call, timeout: float) -> Answer:
         deadline = monotonic() + timeout
         request = await self._request(call)
         while True:

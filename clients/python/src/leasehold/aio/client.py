@@ -27,7 +27,7 @@ from .._client import (
 from .._durations import Duration, seconds_if
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import LEAVE_BOUND, OPERATION_BOUND, Wait
+from .._timing import LEAVE_BOUND, Wait
 from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
@@ -379,17 +379,9 @@ class Client(BaseClient[Guard], TransactionCalls):
                 for guard in self._core.live_guards():
                     releases.start_soon(release, guard)
             await self._core.settle(max(0.0, deadline - self._core.world.now()))
-            if not self._core.unsettled:
-                await self._core.api.transport.close()
-            else:
-                self._core.runtime.schedule(self._close_later, self._core.world.now(), at_exit=True)
+            await self._core.api.transport.close()
         if errors:
             raise CloseError(tuple(errors)) from errors[0]
-
-    async def _close_later(self) -> None:
-        """Closes the connections of what went on in the background."""
-        await self._core.settle(2 * OPERATION_BOUND)
-        await self._core.api.transport.close()
 
     async def __aenter__(self) -> Self:
         return self
