@@ -100,7 +100,9 @@ def acquire(order):
         return semaphore.acquire(order["permits"], ticket_lease=order["ticketLease"], **wait, **options)
     if kind == "all":
         shares = order.get("shares", {})
-        keys = [Permits(key, shares[key], of=order["capacities"][key]) if key in shares else key for key in order["keys"]]
+        keys = [
+            Permits(key, shares[key], of=order["capacities"][key]) if key in shares else key for key in order["keys"]
+        ]
         return client.acquire_all(keys, **wait, **options)
     if kind == "election":
         return Election(client, key, order["claim"], **options).campaign(**wait)

@@ -957,7 +957,8 @@ impl World {
     }
 
     fn check_ends(&mut self, protocol: &Protocol, before: &Self) {
-        for (caller, life) in everybody().filter(|(caller, _)| *caller < self.callers.len()) {
+        let count = self.callers.len();
+        for (caller, life) in everybody().filter(|(caller, _)| *caller < count) {
             let has = |world: &Self| {
                 [world.has_lock(caller, life), world.has_permits(caller, life), world.has_ticket(caller, life)]
             };

@@ -27,8 +27,8 @@ from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unava
 from .model import (
     Done,
     LockName,
-    OneOfSeveral,
     LockView,
+    OneOfSeveral,
     Page,
     Permits,
     ReleaseOutcome,

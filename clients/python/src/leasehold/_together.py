@@ -104,7 +104,11 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
                 within = min(within, pause)
             lock = await self._change(waited_for[name], within, pause, poll_interval, sleep)
             is_semaphore = isinstance(lock, SemaphoreView)
-            if lock is None or is_semaphore != (name in self._permits) or (not is_semaphore and lock.state == "released"):
+            if (
+                lock is None
+                or is_semaphore != (name in self._permits)
+                or (not is_semaphore and lock.state == "released")
+            ):
                 del waited_for[name]
                 continue
             self._see(lock)

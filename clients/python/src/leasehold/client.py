@@ -175,9 +175,7 @@ class Client(BaseClient[Guard], TransactionCalls):
             yield guard
 
     @explicit_options(BaseClient._together)
-    def try_acquire_all(
-        self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]
-    ) -> LocksGuard | Held:
+    def try_acquire_all(self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]) -> LocksGuard | Held:
         """Sends one request for several keys, all or none, without a retry. `keys`: 2 to 50, each a key, a pair
         of key and sort key, or `Permits`. `Held` names one of the keys that others hold or wait for."""
         return run(self._once(self._together(keys, LocksGuard, **options)))
