@@ -18,7 +18,7 @@ use leasehold_engine::Engine;
 use tokio::time::timeout;
 
 use crate::connections::REQUEST_TIMEOUT;
-use crate::guard::Guard;
+use leasehold_origin::Guard;
 use crate::routes::with_memory;
 use crate::{aside, buffers};
 

@@ -18,7 +18,7 @@ use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::guard::Guard;
+use leasehold_origin::Guard;
 use crate::health::Health;
 use crate::load::Load;
 use crate::routes::{Checked, protect, routes, routes_of};
