@@ -119,12 +119,12 @@ impl Agent {
         self.leave(Period::Between, "invocation-ended", |lock| !lock.keep, limit).await;
     }
 
-    /// Releases all locks, and refuses further ones.
-    pub(crate) async fn close(&self, limit: Duration) {
-        self.leave(Period::Over, "shutdown", |_| true, limit).await;
+    /// Releases all locks, and refuses further ones. Returns whether none is left to its lease.
+    pub(crate) async fn close(&self, limit: Duration) -> bool {
+        self.leave(Period::Over, "shutdown", |_| true, limit).await
     }
 
-    async fn leave(&self, next: Period, reason: &'static str, which: impl Fn(&Lock) -> bool, limit: Duration) {
+    async fn leave(&self, next: Period, reason: &'static str, which: impl Fn(&Lock) -> bool, limit: Duration) -> bool {
         let leaving: Vec<_> = {
             // A lock that is granted from now on is not taken up.
             let held = self.held();
@@ -137,19 +137,22 @@ impl Agent {
                 Some(Err(error)) if !matches!(error.kind(), ErrorKind::Lost(_)) => {
                     let key = &lock.key;
                     tracing::warn!(%key, %error, "a lock could not be released, and is free after its lease");
+                    false
                 }
-                _ => {}
+                _ => true,
             }
         };
         let released = async {
-            join_all(leaving.iter().map(release)).await;
+            let all = join_all(leaving.iter().map(release)).await;
             self.client.settled().await;
+            all.into_iter().all(|is_released| is_released)
         };
-        if timeout(limit, released).await.is_err() {
-            let keys: Vec<_> =
-                leaving.iter().filter(|lock| !lock.view().is_over).map(|lock| lock.key.to_string()).collect();
+        timeout(limit, released).await.unwrap_or_else(|_| {
+            let unanswered = leaving.iter().filter(|lock| !lock.view().is_over);
+            let keys: Vec<_> = unanswered.map(|lock| lock.key.to_string()).collect();
             tracing::warn!(?keys, "no answer to a release in time: these locks are free after their leases");
-        }
+            false
+        })
     }
 
     /// Acquires a lock, and holds it.

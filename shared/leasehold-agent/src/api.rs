@@ -253,14 +253,16 @@ impl Hold {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        loop {
+        // Nothing follows a loss.
+        while self.last.lost.is_none() {
             if let Some(news) = self.news() {
                 return Some(news);
             }
-            if self.last.is_over || self.last.lost.is_some() || self.changes.changed().await.is_err() {
+            if self.last.is_over || self.changes.changed().await.is_err() {
                 return None;
             }
         }
+        None
     }
 
     /// One change since the last line.

@@ -113,8 +113,11 @@ impl Extension {
         Ok(done)
     }
 
-    /// Serves one invocation after the other, until Lambda shuts the sandbox down.
-    pub(crate) async fn run(&mut self, agent: &Agent) -> Result<(), ExtensionError> {
+    /// Serves one invocation after the other, until Lambda shuts the sandbox down. Returns whether no lock is left then.
+    ///
+    /// # Errors
+    /// Lambda cannot be reached, or refuses.
+    pub(crate) async fn run(&mut self, agent: &Agent) -> Result<bool, ExtensionError> {
         loop {
             let (_, event) = call(&self.api, Method::GET, NEXT, self.identifier(), &Value::Null).await?;
             match serde_json::from_str(&event) {
@@ -125,8 +128,7 @@ impl Extension {
                 }
                 Ok(Event::Shutdown { shutdown_reason }) => {
                     tracing::debug!(shutdown_reason, "the sandbox ends");
-                    agent.close(SHUTDOWN_WITHIN).await;
-                    return Ok(());
+                    return Ok(agent.close(SHUTDOWN_WITHIN).await);
                 }
                 Err(error) => tracing::warn!(%error, "an event of an unknown kind"),
             }

@@ -94,6 +94,9 @@ pub enum AgentError {
     /// Signals cannot be received.
     #[error("cannot receive signals: {0}")]
     Signals(io::Error),
+    /// Locks could not be released.
+    #[error("not all locks could be released: the others are free after their leases")]
+    Unreleased,
     /// Lambda did not accept the extension.
     #[error(transparent)]
     Extension(#[from] ExtensionError),
@@ -124,7 +127,10 @@ pub async fn run(args: AgentArgs, transport: impl Transport) -> Result<(), Agent
     tokio::spawn(async move { watching.watch_freezes().await });
     let extension = async {
         match &args.runtime_api {
-            Some(api) => Extension::register(api, &name_of_program()).await?.run(&agent).await,
+            Some(api) => {
+                let is_released = Extension::register(api, &name_of_program()).await?.run(&agent).await?;
+                if is_released { Ok(()) } else { Err(AgentError::Unreleased) }
+            }
             None => {
                 // An agent does not stop because its output is closed.
                 let _ = writeln!(io::stdout(), "leasehold-agent listens on {listen}");
@@ -133,15 +139,15 @@ pub async fn run(args: AgentArgs, transport: impl Transport) -> Result<(), Agent
         }
     };
     let result = tokio::select! {
-        ended = extension => ended.map_err(AgentError::from),
+        ended = extension => ended,
         _ = terminated.recv() => Ok(()),
         _ = interrupted.recv() => Ok(()),
     };
-    agent.close(CLOSE_WITHIN).await;
+    let is_released = agent.close(CLOSE_WITHIN).await;
     if let Listen::Unix(path) = listen {
         let _ = std::fs::remove_file(path);
     }
-    result
+    result.and(if is_released { Ok(()) } else { Err(AgentError::Unreleased) })
 }
 
 /// The name of this program's file. Lambda knows an extension by it.
