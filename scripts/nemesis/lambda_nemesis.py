@@ -37,15 +37,15 @@ SKEW = 1.0
 """Seconds that the service allows between two clocks, and waits for before it judges a holder dead."""
 KEYS = ("Moe", "Larry")
 KINDS = ("returns", "returns", "returns", "raises", "dies", "overruns", "overruns", "stops", "asynchronous")
-KINDS_OF_AGENT = (*KINDS, "keeps")
+KINDS_OF_AGENT = (*KINDS, "keeps", "keeps", "keeps")
 ONCE = 0.3
 """The part of the events that must have one result."""
 RECENT = 4
 """The number of such events that come again and again, in any sandbox."""
-SEEN = ("returned", "raised", "timed-out", "crashed", "paused", "twice", "answered once")
+SEEN = ("returned", "raised", "timed-out", "crashed", "paused", "twice", "answered once", "kept")
 """A run goes on until each of these has happened, but no longer than `LONGER`."""
 LONGER = 60.0
-NEEDED = (*SEEN, "frozen", "written", "kept", "shut down well")
+NEEDED = (*SEEN, "frozen", "written", "shut down well")
 
 
 class Store:
@@ -132,7 +132,9 @@ class Nemesis:
         if self.random.random() < ONCE:
             self.onces += 1
             number = self.random.randint(max(0, self.onces // 3 - RECENT), self.onces // 3)
-            event |= {"once": True, "key": f"event-{number}", "contention": self.random.choice(("raise", "wait"))}
+            # The agent leaves records of another form than the wrappers do.
+            key = f"{'agent' if kind == 'agent' else 'wrapper'}-{number}"
+            event |= {"once": True, "key": key, "contention": self.random.choice(("raise", "wait"))}
             event["kind"] = self.random.choice(("returns", "returns", "raises", "dies", "overruns"))
         return event
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_client::wire::{Problem, ProblemType, Staleness};
-use leasehold_client::{Acquisition, Client, ErrorKind, Heartbeats, LockKey, LockRequest, PermitRequest, Release, Wait};
+use leasehold_client::{
+    Acquisition, Client, ErrorKind, Heartbeats, LockKey, LockRequest, PermitRequest, Release, Wait,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
@@ -297,7 +299,9 @@ fn patience(wait: Patience, deadline: Option<Deadline>, lease: Duration) -> Resu
         (Patience::AtMost(wait), None) => Ok(wait),
         (Patience::AtMost(wait), Some(deadline)) => Ok(wait.min(deadline.left())),
         (Patience::Invocation, Some(deadline)) => Ok(deadline.left().saturating_sub(lease)),
-        (Patience::Invocation, None) => Err(Problem::invalid("wait", "There is no invocation: name a duration.").into()),
+        (Patience::Invocation, None) => {
+            Err(Problem::invalid("wait", "There is no invocation: name a duration.").into())
+        }
     }
 }
 

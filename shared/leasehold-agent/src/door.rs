@@ -36,14 +36,21 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            return if path.is_empty() { Err("name the path of the socket".into()) } else { Ok(Self::Unix(path.into())) };
+            return if path.is_empty() {
+                Err("name the path of the socket".into())
+            } else {
+                Ok(Self::Unix(path.into()))
+            };
         }
         let address: SocketAddr =
             text.parse().map_err(|_| format!("{text:?} is neither ADDRESS:PORT nor unix:PATH"))?;
         if address.ip().is_loopback() {
             Ok(Self::Loopback(address))
         } else {
-            Err(format!("{} is not of the loopback interface, and locks are for processes of this machine", address.ip()))
+            Err(format!(
+                "{} is not of the loopback interface, and locks are for processes of this machine",
+                address.ip()
+            ))
         }
     }
 }

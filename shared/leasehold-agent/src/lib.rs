@@ -107,9 +107,10 @@ pub enum AgentError {
 /// # Errors
 /// The agent cannot start, or Lambda does not accept it.
 pub async fn run(args: AgentArgs, transport: impl Transport) -> Result<(), AgentError> {
-    let token = args.token_file.as_ref().map(|path| {
-        Token::of_file(path).map_err(|source| AgentError::TokenFile { path: path.clone(), source })
-    });
+    let token = args
+        .token_file
+        .as_ref()
+        .map(|path| Token::of_file(path).map_err(|source| AgentError::TokenFile { path: path.clone(), source }));
     let token = token.transpose()?;
     let mut terminated = signal(SignalKind::terminate()).map_err(AgentError::Signals)?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(AgentError::Signals)?;

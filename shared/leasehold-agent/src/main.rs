@@ -83,9 +83,11 @@ impl Program {
         let (Some(key), Some(secret), Some(region)) =
             (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY"), self.region.clone())
         else {
-            return Err("set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, as Lambda does; `leasehold agent` \
+            return Err(
+                "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, as Lambda does; `leasehold agent` \
                         knows other places"
-                .into());
+                    .into(),
+            );
         };
         Ok(SigV4::new(Credentials::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment"), region))
     }

@@ -15,7 +15,10 @@ pub(crate) enum Refusal {
     /// The occurrence is done.
     AlreadyDone(Box<Lock>),
     /// The lock is lost, for this reason.
-    Lost { reason: &'static str, detail: String },
+    Lost {
+        reason: &'static str,
+        detail: String,
+    },
     Problem(Box<Problem>),
 }
 
@@ -69,7 +72,8 @@ impl IntoResponse for Refusal {
         match self {
             Self::Held(lock) => answer(423, &json!(lock)),
             Self::AlreadyDone(lock) => {
-                let detail = format!("The occurrence {:?} is done.", lock.last_occurrence.as_deref().unwrap_or_default());
+                let detail =
+                    format!("The occurrence {:?} is done.", lock.last_occurrence.as_deref().unwrap_or_default());
                 let problem = Problem::new(ProblemType::AlreadyDone, detail);
                 let mut document = json!(problem);
                 document["result"] = json!(lock.data.as_deref().or(lock.data_base64.as_deref()));

@@ -569,12 +569,7 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.while_held(keep(
-            Arc::clone(&lease),
-            self.remote().clone(),
-            keeping.heartbeats,
-            keeping.at_risk.clone(),
-        ));
+        self.while_held(keep(Arc::clone(&lease), self.remote().clone(), keeping.heartbeats, keeping.at_risk.clone()));
         Ok(Guard::new(self.clone(), lease))
     }
 

@@ -25,10 +25,10 @@ use tracing::Instrument;
 
 use crate::buffers::{self, Reserved};
 use crate::connections::REQUEST_TIMEOUT;
-use leasehold_origin::{Guard, forgive_navigation};
 use crate::load::Load;
 use crate::tokens::Tokens;
 use crate::{aside, console, metrics};
+use leasehold_origin::{Guard, forgive_navigation};
 
 /// Path of the probe for load balancers.
 pub(crate) const READY: &str = "/v1/ready";

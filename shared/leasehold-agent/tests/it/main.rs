@@ -77,11 +77,18 @@ async fn hold_tells_a_waiter_and_a_loss() {
 async fn release_says_that_a_lock_was_lost() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;
-    let granted = agent.acquire("Moe").await;
+    let granted = agent.post("/acquire", &json!({ "key": "Moe", "leaseDurationMs": 1000 })).await.2;
     service.break_lock("Moe").await;
-    service.acquire("Moe").await;
+    let query = format!("/lock?handle={}", granted["handle"].as_str().unwrap());
+    let told = async {
+        while agent.get(&query).await.1["lost"].is_null() {
+            support::pause(Duration::from_millis(20)).await;
+        }
+    };
+    within(told).await;
+    assert_eq!(agent.get(&query).await.1["validForMs"], 0);
     let (status, _, problem) = agent.post("/release", &json!({ "handle": granted["handle"] })).await;
-    assert_eq!((status, problem["type"].as_str(), problem["reason"].as_str()), (409, Some("lost"), Some("taken-over")));
+    assert_eq!((status, problem["type"].as_str(), problem["reason"].as_str()), (409, Some("lost"), Some("released")));
 }
 
 #[tokio::test]
@@ -169,7 +176,8 @@ async fn token_is_made_and_required() {
     let token = std::fs::read_to_string(&path).unwrap();
     for (sent, expected) in [(None, 403), (Some("wrong"), 403), (Some(token.trim()), 200)] {
         let request = agent.request("/acquire", &json!({ "key": "Moe" }));
-        let request = sent.map_or_else(|| request.try_clone().unwrap(), |token| request.try_clone().unwrap().bearer_auth(token));
+        let request =
+            sent.map_or_else(|| request.try_clone().unwrap(), |token| request.try_clone().unwrap().bearer_auth(token));
         assert_eq!(request.send().await.unwrap().status(), expected, "{sent:?}");
     }
 }
@@ -186,7 +194,8 @@ async fn socket_is_for_one_user_and_replaces_a_dead_one() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let mut stream = UnixStream::connect(&path).await.unwrap();
     let body = r#"{"key":"Moe"}"#;
-    let head = format!("POST /acquire HTTP/1.1\r\nhost: agent\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    let head =
+        format!("POST /acquire HTTP/1.1\r\nhost: agent\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     let mut answer = String::new();
     within(stream.read_to_string(&mut answer)).await.unwrap();

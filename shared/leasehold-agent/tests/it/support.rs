@@ -107,11 +107,6 @@ impl Service {
         within(broken).await;
     }
 
-    /// Another caller takes the free lock, and leaves it held.
-    pub(crate) async fn acquire(&self, key: &str) {
-        self.client.acquire(key).await.unwrap().granted().unwrap().detach();
-    }
-
     pub(crate) async fn want(&self, key: &str) {
         let body = json!({ "key": key, "ownerName": "waiter" });
         let request = reqwest::Client::new().post(format!("{}/v1/want", self.url)).json(&body);
