@@ -47,9 +47,9 @@ WORK = {
     for contention in CONTENTIONS
 }
 ONCE = {
-    contention: idempotent(key="{key}", client=client, margin=0.6, payload=lambda event: event["key"], on_contention=contention)(
-        lambda event, context: work(event, context) or context.leasehold.fencing_token
-    )
+    contention: idempotent(
+        key="{key}", client=client, margin=0.6, payload=lambda event: event["key"], on_contention=contention
+    )(lambda event, context: work(event, context) or context.leasehold.fencing_token)
     for contention in ("raise", "wait")
 }
 ASYNCHRONOUS = locked(key="{key}", client=client, margin=0.6)(asynchronous_work)

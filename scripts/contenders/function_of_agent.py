@@ -8,11 +8,12 @@ import os
 import time
 import urllib.error
 import urllib.request
+from typing import Any
 
 RUNTIME = f"http://{os.environ['AWS_LAMBDA_RUNTIME_API']}/2018-06-01/runtime/invocation"
 AGENT = f"http://{os.environ['LEASEHOLD_LISTEN']}"
 STORE = os.environ["LAMBDA_STORE"]
-kept = None
+kept: dict[str, Any] | None = None
 """The handle of a lock that an earlier invocation left."""
 
 
@@ -55,7 +56,7 @@ def work(event, who, lock):
 def use_kept(event, who):
     """Writes under the lock that an earlier invocation kept, once it may be believed in, and releases it."""
     global kept
-    lock, kept = kept, None
+    lock, kept = kept or {}, None
     ends = time.monotonic() + 1.0
     while time.monotonic() < ends:
         if is_held(lock):
@@ -80,7 +81,8 @@ def handle(event, who):
         body |= {"keep": True, "leaseDurationMs": 3000}
     try:
         if event["kind"] == "asynchronous":
-            return hold(event, who, body)
+            hold(event, who, body)
+            return None
         lock = ask(f"{AGENT}/acquire", body)
     except Refused as refused:
         if refused.status == 409 and refused.problem["type"] == "already-done":
@@ -105,7 +107,6 @@ def hold(event, who, body):
     with urllib.request.urlopen(request, timeout=10) as lines:
         lock = json.loads(lines.readline())
         work(event, who, lock)
-    return None
 
 
 while True:

@@ -36,7 +36,9 @@ def violations(events):
             if first != who:
                 found.append(f"one token for two: {token} of {key}, to {first} and {who}")
             if event["accepted"] and key in answers and (key, token) not in answers[key]["before"]:
-                found.append(f"ran again: {who} under {key} with the token {token}, after a result for {answers[key]['who']}")
+                found.append(
+                    f"ran again: {who} under {key} with the token {token}, after a result for {answers[key]['who']}"
+                )
             if event["accepted"] and token < highest[key]:
                 found.append(f"two at once: {who} wrote {key} with the token {token} after {highest[key]}")
             highest[key] = max(highest[key], token)

@@ -1,8 +1,8 @@
 """Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given the same event twice.
 
 Functions of the clients use their wrappers; the function of the kind `agent` has no client, and an extension beside it.
-Each sandbox has a Runtime API and an Extensions API of its own (lambda_runtime.py). The store checks fencing tokens, and
-lambda_checker.py reads what happened. A run in which one kind of end did not happen has shown nothing, and fails.
+Each sandbox has a Runtime API and an Extensions API of its own (lambda_runtime.py). The store checks fencing tokens,
+and lambda_checker.py reads what happened. A run in which one kind of end did not happen has shown nothing, and fails.
 """
 
 import argparse
@@ -162,7 +162,11 @@ class Nemesis:
         if kind == "agent":
             with Server(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
                 listen = f"127.0.0.1:{free.server_address[1]}"
-            environment |= {"LEASEHOLD_URL": self.url, "LEASEHOLD_LISTEN": listen, "LEASEHOLD_MARGIN": f"{MARGIN * 1000:.0f}ms"}
+            environment |= {
+                "LEASEHOLD_URL": self.url,
+                "LEASEHOLD_LISTEN": listen,
+                "LEASEHOLD_MARGIN": f"{MARGIN * 1000:.0f}ms",
+            }
             extensions = [[os.environ["LEASEHOLD_AGENT"]]]
         kept = []
         with open(self.folder / f"{kind}-{number}.log", "ab") as output:
@@ -233,7 +237,9 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the events and the faults")
     parser.add_argument("--python", type=int, default=3, help="sandboxes at once")
     parser.add_argument("--typescript", type=int, default=3)
-    parser.add_argument("--agent", type=int, default=2, help="sandboxes with an extension, and a function without a client")
+    parser.add_argument(
+        "--agent", type=int, default=2, help="sandboxes with an extension, and a function without a client"
+    )
     parser.add_argument("--pause-after", type=float, default=0.2, help="part of a pause that goes before it")
     parser.add_argument("--keep", metavar="FOLDER", help="leave history and logs there")
     args = parser.parse_args()

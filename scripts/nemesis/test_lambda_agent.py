@@ -56,7 +56,9 @@ class Store:
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
 
-@unittest.skipUnless(os.access(LEASEHOLD, os.X_OK) and os.access(AGENT, os.X_OK), "cargo build --workspace --bins first")
+@unittest.skipUnless(
+    os.access(LEASEHOLD, os.X_OK) and os.access(AGENT, os.X_OK), "cargo build --workspace --bins first"
+)
 class AgentTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -79,7 +81,7 @@ class AgentTest(unittest.TestCase):
         output = self.enterContext(open(self.folder / "sandbox.log", "ab"))
         sandbox = Sandbox([str(function)], environment, output, [[AGENT]])
         self.addCleanup(sandbox.close)
-        sandbox.agent = f"http://{address}"
+        self.agent = f"http://{address}"
         return sandbox
 
     def lock(self, key):
@@ -177,7 +179,7 @@ class AgentTest(unittest.TestCase):
         sandbox = self.sandbox()
         self.invoke(sandbox, "/locks")
         sandbox.thaw()
-        status, problem = ask(f"{sandbox.agent}/acquire", {"key": "Moe"})
+        status, problem = ask(f"{self.agent}/acquire", {"key": "Moe"})
         self.assertEqual((status, problem["type"]), (503, "unavailable"))
 
 

@@ -1,8 +1,8 @@
 //! The external extension of a Lambda function: it registers, learns of each invocation and of its end, and shuts down.
 //!
 //! The Extensions API tells the beginning of an invocation, and the Telemetry API its end (`platform.runtimeDone`). The
-//! agent asks for the next event only after it has released what the invocation held: until then, Lambda does not freeze
-//! the sandbox.
+//! agent asks for the next event only after it has released what the invocation held: until then, Lambda does not
+//! freeze the sandbox.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl Extension {
         Ok(done)
     }
 
-    /// Serves one invocation after the other, until Lambda shuts the sandbox down. Returns whether no lock is left then.
+    /// Serves one invocation after the other, until Lambda shuts the sandbox down. Returns whether no lock is left
+    /// then.
     ///
     /// # Errors
     /// Lambda cannot be reached, or refuses.

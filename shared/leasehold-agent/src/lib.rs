@@ -53,13 +53,13 @@ pub struct AgentArgs {
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_OWNER")]
     pub owner: Option<String>,
 
-    /// Require callers to send the token of this file: Authorization: Bearer TOKEN. A missing file is made, with a fresh
-    /// token, for this user alone.
+    /// Require callers to send the token of this file: Authorization: Bearer TOKEN. A missing file is made, with a
+    /// fresh token, for this user alone.
     #[arg(long, value_name = "PATH", env = "LEASEHOLD_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
 
-    /// In a Lambda function: the time before the deadline of an invocation at which its work must end, and the time after
-    /// it at which its leases have ended.
+    /// In a Lambda function: the time before the deadline of an invocation at which its work must end, and the time
+    /// after it at which its leases have ended.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse, env = "LEASEHOLD_MARGIN")]
     pub margin: Duration,
 
@@ -127,17 +127,13 @@ pub async fn run(args: AgentArgs, transport: impl Transport) -> Result<(), Agent
     let watching = agent.clone();
     tokio::spawn(async move { watching.watch_freezes().await });
     let extension = async {
-        match &args.runtime_api {
-            Some(api) => {
-                let is_released = Extension::register(api, &name_of_program()).await?.run(&agent).await?;
-                if is_released { Ok(()) } else { Err(AgentError::Unreleased) }
-            }
-            None => {
-                // An agent does not stop because its output is closed.
-                let _ = writeln!(io::stdout(), "leasehold-agent listens on {listen}");
-                std::future::pending().await
-            }
+        if let Some(api) = &args.runtime_api {
+            let is_released = Extension::register(api, &name_of_program()).await?.run(&agent).await?;
+            return if is_released { Ok(()) } else { Err(AgentError::Unreleased) };
         }
+        // An agent does not stop because its output is closed.
+        let _ = writeln!(io::stdout(), "leasehold-agent listens on {listen}");
+        std::future::pending().await
     };
     let result = tokio::select! {
         ended = extension => ended,

@@ -86,6 +86,12 @@ pub(crate) struct Terms {
     pub(crate) deadline: Option<Deadline>,
 }
 
+impl Terms {
+    fn lease_now(&self) -> Duration {
+        self.deadline.map_or(self.lease, |deadline| deadline.cut(self.lease))
+    }
+}
+
 struct Leave {
     release: Release,
     reply: oneshot::Sender<Result<Released, Error>>,
@@ -171,7 +177,7 @@ impl Lock {
     async fn keep_up(&self, agent: &Agent, grant: &Grant, terms: &Terms) {
         let mut thaws = agent.thaws();
         let (mut lost, mut wanted) = (pin!(grant.lost()), pin!(grant.wanted()));
-        let mut asked = self.lease(terms);
+        let mut asked = terms.lease_now();
         // After a wait, the lease was asked for when more of the invocation remained.
         let mut due = if grant.remaining() > asked { Instant::now() } else { Instant::now() + pause(asked) };
         let stops = terms.deadline.map(|deadline| deadline.stops());
@@ -185,8 +191,8 @@ impl Lock {
             let is_wanted = self.view.borrow().wanted;
             tokio::select! {
                 biased;
-                loss = &mut lost => {
-                    self.lose(loss.map_or("released", |loss| loss.reason.word()));
+                found = &mut lost => {
+                    self.lose(found.map_or("released", |loss| loss.reason.word()));
                     return;
                 }
                 // The invocation's end releases the lock.
@@ -199,15 +205,11 @@ impl Lock {
                 }
                 _ = thaws.changed() => due = Instant::now(),
                 () = sleep_until(due) => {
-                    asked = self.lease(terms);
+                    asked = terms.lease_now();
                     due = Instant::now() + self.beat(agent, grant, asked).await;
                 }
             }
         }
-    }
-
-    fn lease(&self, terms: &Terms) -> Duration {
-        terms.deadline.map_or(terms.lease, |deadline| deadline.cut(terms.lease))
     }
 
     /// Sends a heartbeat. Returns the pause before the next one.

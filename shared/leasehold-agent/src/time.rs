@@ -63,7 +63,8 @@ impl Period {
     }
 }
 
-/// Returns the moment at which the wall clock has this time, in milliseconds since the epoch. Lambda tells a deadline so.
+/// Returns the moment at which the wall clock has this time, in milliseconds since the epoch. Lambda tells a deadline
+/// so.
 #[allow(clippy::disallowed_methods, reason = "the wall clock of this machine told the time")]
 pub(crate) fn moment(epoch_ms: u64) -> Instant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

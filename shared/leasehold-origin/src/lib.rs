@@ -1,8 +1,8 @@
 //! # Protection against web pages of other origins
 //!
-//! A browser on this machine may have any page open. A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A host name
-//! that resolves to this machine (DNS rebinding) makes a page same-origin for the browser. The service therefore lists
-//! the host names that it answers to.
+//! A browser on this machine may have any page open. A page can send requests to any address. A foreign `Origin` tells
+//! its requests from the console's own. A host name that resolves to this machine (DNS rebinding) makes a page
+//! same-origin for the browser. The service therefore lists the host names that it answers to.
 
 use std::net::IpAddr;
 
