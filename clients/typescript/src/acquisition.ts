@@ -26,7 +26,7 @@ import {
   OPERATION_BOUND_MS,
   requestTimeout,
   retryPause,
-  type Wait,
+  type Bound,
   WaitBudget,
 } from "./pacing.js";
 import { drawsOf } from "./runtime.js";
@@ -200,7 +200,7 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
 export interface Pursuit {
   readonly key: string;
   readonly sortKey: string | undefined;
-  readonly wait: Wait | undefined;
+  readonly wait: Bound | undefined;
   readonly signal: AbortSignal | undefined;
 }
 
