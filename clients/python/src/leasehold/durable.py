@@ -32,7 +32,7 @@ from .client import Client
 from .errors import LockHeld, LockLost, Superseded, Unavailable
 
 if TYPE_CHECKING:
-    from aws_durable_execution_sdk_python.types import DurableContext
+    from aws_durable_execution_sdk_python.context import DurableContext
 
 __all__ = ["DurableLock", "lock_step"]
 
