@@ -205,5 +205,9 @@ export function acquire(
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const { sortKey, signal } = options;
-  return pursue(context, { key, sortKey, wait, signal }, () => new LockAcquisition(context, key, options, lease));
+  return pursue(
+    context,
+    { key, sortKey, wait, signal, inLine: true },
+    () => new LockAcquisition(context, key, options, lease),
+  );
 }

@@ -24,6 +24,7 @@ import {
   type TryAcquireAllOptions,
 } from "./joint.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
+import { Lines } from "./line.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
@@ -240,6 +241,7 @@ export class Client implements AsyncDisposable {
       telemetry: options.telemetry ?? silent,
       runtime,
       observations: new Observations(runtime),
+      lines: new Lines(runtime),
       sightings: new Sightings(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),

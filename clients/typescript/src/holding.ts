@@ -11,6 +11,8 @@ import {
   TooLateError,
 } from "./errors.js";
 import type { Lease } from "./lease.js";
+import type { Turn } from "./line.js";
+import type { Lock } from "./lock.js";
 import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
 import { checkLease } from "./options.js";
 import {
@@ -175,6 +177,7 @@ export interface Grant extends Renewal {
   /** The last number that was taken under the lease id. */
   readonly sequence: number;
   readonly outcome: Outcome;
+  readonly ownerName?: string | undefined;
 }
 
 /**
@@ -219,6 +222,9 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly #lostController = new AbortController();
   #lost: LockLostError | undefined;
   #released: Promise<ReleaseOutcome> | undefined;
+  /** The turn in the client's line, which ends with the hold. */
+  #place: Turn | undefined;
+  readonly #ownerName: string;
 
   /** @internal */
   protected constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
@@ -229,6 +235,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.fencingToken = grant.fencingToken;
     this.outcome = grant.outcome;
     this.#leaseId = grant.leaseId;
+    this.#ownerName = grant.ownerName ?? "";
     this.#grantedAt = context.runtime.now();
     this.#holdEnds = this.#grantedAt + this.#settings.maxHold;
     this.#lease = lease;
@@ -358,6 +365,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#end(new LockLostError(this.key, "released", "It was handed on."));
     this.#context.guards.delete(this);
     this.#released = Promise.resolve("absent");
+    this.#place?.end();
     const { key, sortKey } = this;
     return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
   }
@@ -378,6 +386,31 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   /** @internal */
   blocks(host: object, key: string, sortKey: string | undefined, _permits?: number): boolean {
     return host === this.#context && key === this.key && sortKey === this.sortKey;
+  }
+
+  /** @internal */
+  takeTurn(turn: Turn): void {
+    this.#place = turn;
+    turn.holds(() => (this.isHeld ? this.view() : undefined));
+  }
+
+  /**
+   * How the lock is held, for the waiters of the same client.
+   *
+   * @internal
+   */
+  protected view(): Lock {
+    const { key, sortKey, fencingToken } = this;
+    return {
+      key,
+      ...(sortKey !== undefined && { sortKey }),
+      state: "held",
+      ownerName: this.#ownerName,
+      recordVersionNumber: this.#version,
+      leaseDurationMs: this.#leaseDuration,
+      fencingToken,
+      attributes: {},
+    };
   }
 
   /** @internal */
@@ -420,6 +453,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       throw error;
     } finally {
       guards.delete(this);
+      this.#place?.end();
     }
   }
 
@@ -598,6 +632,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       this.#context.guards.delete(this);
       this.#context.telemetry.record({ name: "loss", reason: error.reason });
       this.#end(error);
+      this.#place?.end();
       this.#lostController.abort(error);
     }
     return this.#lost;
