@@ -5,17 +5,17 @@
         with lock_step(context, f"orders/{event['id']}", client=client, lease="15m") as lock:
             context.step(lambda _: ship(event, fencing_token=lock.fencing_token))
 
-Needs `aws-durable-execution-sdk-python`. The wait is a durable one: the function ends, and is invoked again when the lock
-may be free. A replay acquires nothing: the lease id and the grant are checkpoints, and a request that is repeated
-under its lease id finds itself. While the function sleeps, nobody sends heartbeats, so that the lease must be as long as the
-work and its sleeps.
+Needs `aws-durable-execution-sdk-python`. The wait is a durable one: the function ends, and is invoked again when the
+lock may be free. A replay acquires nothing: the lease id and the grant are checkpoints, and a request that is
+repeated under its lease id finds itself. While the function sleeps, nobody sends heartbeats, so that the lease must
+be as long as the work and its sleeps.
 """
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -68,10 +68,8 @@ class DurableLock:
         """Releases the lock, in a step. A lock that was lost before is no error: its work may have been refused."""
 
         def give_back(_: object) -> None:
-            try:
+            with suppress(LockLost):
                 self._client.release(self.key, self._lease_id, sort_key=self.sort_key)
-            except LockLost:
-                pass
 
         self._context.step(give_back, f"{self._name} release")
 
@@ -107,7 +105,7 @@ def lock_step(
     seconds, longest = seconds_of(lease, "lease"), seconds_if(wait, "wait")
     name = name or f"lock {key}"
 
-    def ask(state: Mapping[str, Any], _: object) -> Mapping[str, Any]:
+    def ask(state: dict[str, Any], _: object) -> dict[str, Any]:
         acquisition = client._acquisition(
             key,
             sort_key=sort_key,
@@ -131,13 +129,13 @@ def lock_step(
         result.detach()
         return {**state, "slept": slept, "token": result.fencing_token}
 
-    def decide(state: Mapping[str, Any], attempts: int) -> WaitForConditionDecision:
+    def decide(state: dict[str, Any], attempts: int) -> WaitForConditionDecision:
         if state["token"] is not None or (longest is not None and state["slept"] >= longest):
             return WaitForConditionDecision.stop_polling()
         return WaitForConditionDecision.continue_waiting(Sleep.from_seconds(state["sleep"]))
 
     lease_id = context.step(lambda _: str(uuid.uuid4()), f"{name} id")
-    initial = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0}
+    initial: dict[str, Any] = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0}
     state = context.wait_for_condition(ask, WaitForConditionConfig(decide, initial), name)
     if state["token"] is None:
         raise LockHeld(client.get(key, sort_key=sort_key))
