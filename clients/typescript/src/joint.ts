@@ -1,4 +1,9 @@
 /** Several keys at once, locks and permits, all or none (rule K6). */
+import type { Duration } from "./duration.js";
+import { refuseDeadlock } from "./flow.js";
+import type { Turn } from "./line.js";
+import { delayOf } from "./holding.js";
+import type { Bound } from "./pacing.js";
 import { Acquisition, pursue } from "./acquisition.js";
 import { type Context, track } from "./context.js";
 import {
@@ -41,7 +46,7 @@ export interface TryAcquireAllOptions extends GuardOptions {
    * The time in which others must see no heartbeat before they may take over, in milliseconds: 100 to
    * 86400000. Default: the client's.
    */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -109,6 +114,11 @@ export class JointGuard implements AsyncDisposable {
     for (const guard of this.guards) guard.throwIfLost();
   }
 
+  /** @internal */
+  takeTurn(_turn: Turn): void {
+    // Who asks for several locks does not stand in line.
+  }
+
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
   granted(): this {
     return this;
@@ -144,6 +154,11 @@ export class JointGuard implements AsyncDisposable {
   }
 
   /** @internal */
+  blocks(host: object, key: string, sortKey: string | undefined): boolean {
+    return this.guards.some((guard) => guard.blocks(host, key, sortKey));
+  }
+
+  /** @internal */
   releaseFailed(error: unknown): void {
     for (const guard of this.guards) guard.releaseFailed(error);
   }
@@ -174,7 +189,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     private readonly options: TryAcquireAllOptions,
     leaseDuration: number,
   ) {
-    super(context, leaseDuration, options.lockDelay, names.length);
+    super(context, leaseDuration, delayOf(options), names.length);
   }
 
   protected async send(): Promise<JointGuard> {
@@ -208,7 +223,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
       const { key, sortKey: wireSortKey, recordVersionNumber: version, holderId, permits } = lock;
       const sortKey = wireSortKey ?? undefined;
       observations.forget(key, sortKey);
-      const lease = new Lease(options.lockDelay);
+      const lease = new Lease(delayOf(options));
       lease.send(numbers.last, this.leaseDuration, this.lease.startedAt);
       lease.renewed(answer.leaseDurationMs);
       const { fencingToken, leaseDurationMs } = answer;
@@ -315,8 +330,13 @@ export async function acquireAll(
   context: Context,
   locks: readonly LockName[],
   options: TryAcquireAllOptions,
-  wait: Wait | undefined,
+  wait: Bound | undefined,
 ): Promise<JointGuard | Held> {
+  if (wait !== undefined)
+    for (const name of locks) {
+      const { key, sortKey } = typeof name === "string" ? { key: name, sortKey: undefined } : name;
+      refuseDeadlock(context, key, sortKey);
+    }
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const names = locks.map((name) => {
