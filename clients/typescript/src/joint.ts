@@ -334,8 +334,8 @@ export async function acquireAll(
 ): Promise<JointGuard | Held> {
   if (wait !== undefined)
     for (const name of locks) {
-      const { key, sortKey } = typeof name === "string" ? { key: name, sortKey: undefined } : name;
-      refuseDeadlock(context, key, sortKey);
+      const { key, sortKey, capacity }: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;
+      if (capacity === undefined) refuseDeadlock(context, key, sortKey);
     }
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);

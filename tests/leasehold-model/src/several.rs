@@ -134,6 +134,8 @@ pub struct Bounds {
     pub requests: u8,
     /// The number of times that the service carries out one request.
     pub runs: u8,
+    /// The number of copies of a request that reach the service late.
+    pub copies: u8,
     /// Whether callers die.
     pub deaths: bool,
 }
@@ -145,6 +147,7 @@ const SMALL: Bounds = Bounds {
     lives: 1,
     requests: 1,
     runs: 1,
+    copies: 0,
     deaths: false,
 };
 
@@ -152,8 +155,8 @@ impl Bounds {
     /// Explorations that take seconds, for the tests.
     pub fn small() -> [Self; 5] {
         [
-            Self { name: "small several, two callers", deaths: true, ..SMALL },
-            Self { name: "small several, repeats", wishes: &[Wish::Both(1)], requests: 2, runs: 2, lives: 2, ..SMALL },
+            Self { name: "small several, two callers", ..SMALL },
+            Self { name: "small several, repeats", wishes: &[Wish::Both(1)], requests: 2, runs: 2, ..SMALL },
             Self {
                 name: "small several, permits alone",
                 wishes: &[Wish::Both(2), Wish::Permits(1)],
@@ -162,19 +165,18 @@ impl Bounds {
             },
             Self {
                 name: "small several, a queue",
-                wishes: &[Wish::Both(1), Wish::Queue(1)],
-                lives: 2,
+                wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)],
                 deaths: true,
                 ..SMALL
             },
-            Self { name: "small several, two lives", wishes: &[Wish::Both(1), Wish::Permits(1)], lives: 2, ..SMALL },
+            Self { name: "small several, copies", wishes: &[Wish::Both(1)], lives: 2, copies: 1, ..SMALL },
         ]
     }
 
     /// Larger explorations.
     pub fn full() -> [Self; 3] {
         [
-            Self { name: "several, two callers", lives: 2, runs: 2, deaths: true, ..SMALL },
+            Self { name: "several, two callers", lives: 2, deaths: true, ..SMALL },
             Self {
                 name: "several, three callers",
                 wishes: &[Wish::Both(1), Wish::Both(2), Wish::Permits(1)],
@@ -194,7 +196,8 @@ impl Bounds {
     pub fn of_trace(clause: Clause) -> Self {
         match clause {
             Clause::Together => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
-            Clause::HigherToken | Clause::Memory => Self { wishes: &[Wish::Both(1)], lives: 2, ..SMALL },
+            Clause::HigherToken => Self { wishes: &[Wish::Both(1)], lives: 2, ..SMALL },
+            Clause::Memory => Self { wishes: &[Wish::Both(1)], copies: 1, ..SMALL },
             Clause::FirstAnswer => Self { wishes: &[Wish::Both(1)], runs: 2, ..SMALL },
             Clause::Held => Self { capacity: 2, ..SMALL },
             Clause::Available => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
@@ -238,9 +241,19 @@ struct Sent {
     life: u8,
     /// The number of the request under the lease id.
     number: u8,
-    /// The number of the write among those of the request.
+    /// The number of the write among those of the request. Those of a copy begin at [`COPY`].
     write: u8,
     what: What,
+}
+
+/// The number of the first write of a copy that reaches the service late.
+const COPY: u8 = 100;
+
+impl Sent {
+    /// The order in which a state lists what is on its way.
+    fn order(&self) -> (usize, u8, u8, u8, bool) {
+        (self.caller, self.life, self.number, self.write, self.what == What::ReleaseLock)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -284,6 +297,7 @@ pub struct World {
     pool: Option<Semaphore>,
     callers: Vec<Caller>,
     sent: Vec<Sent>,
+    copies: u8,
     ended: BTreeSet<(usize, u8)>,
     /// The highest token of the lock, and of the semaphore.
     highest: [u64; 2],
@@ -312,6 +326,11 @@ pub enum Action {
         sent: usize,
         /// Whether its answer is lost.
         is_lost: bool,
+    },
+    /// A copy of a request of a former lease id reaches the service, which begins it again.
+    Copy {
+        /// The index of the request's first write.
+        sent: usize,
     },
     /// A caller releases its keys, and goes on under a fresh lease id.
     Release {
@@ -566,6 +585,7 @@ impl World {
             pool: None,
             callers: vec![Caller::default(); bounds.wishes.len()],
             sent: Vec::new(),
+            copies: 0,
             ended: BTreeSet::new(),
             highest: [0; 2],
             event: None,
@@ -642,6 +662,10 @@ impl World {
             }
         }
         for (sent, it) in self.sent.iter().enumerate() {
+            let is_former = it.life < self.callers[it.caller].life && it.write == 1;
+            if is_former && self.copies < bounds.copies && matches!(it.what, What::Both { .. }) {
+                actions.push(Action::Copy { sent });
+            }
             actions.push(Action::Deliver { sent, is_lost: true });
             if self.is_awaited(it) {
                 actions.push(Action::Deliver { sent, is_lost: false });
@@ -668,6 +692,11 @@ impl World {
             }
             Action::Repeat { caller } => next.run(protocol, *caller),
             Action::Deliver { sent, is_lost } => next.deliver(protocol, *sent, *is_lost),
+            Action::Copy { sent } => {
+                next.copies += 1;
+                let copy = next.sent[*sent].clone();
+                next.sent.push(Sent { write: COPY * next.copies, ..copy });
+            }
             Action::Release { caller } => {
                 let it = &mut next.callers[*caller];
                 it.holds = false;
@@ -683,6 +712,7 @@ impl World {
                 (it.is_dead, it.holds, it.ticket, it.pending) = (true, false, None, None);
             }
         }
+        next.sent.sort_by_key(Sent::order);
         next.check(protocol, self);
         (next != *self).then_some(next)
     }
@@ -722,7 +752,10 @@ impl World {
                         return;
                     }
                     None => {
-                        self.sent.pop();
+                        // Nobody waits, but the service goes on with a copy, once.
+                        let next = self.sent.pop();
+                        let next = next.filter(|next| sent.write >= COPY && !self.sent.contains(next));
+                        self.sent.extend(next);
                         return;
                     }
                 }
