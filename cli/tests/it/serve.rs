@@ -260,6 +260,24 @@ async fn serve_refuses_wrong_settings_in_a_sentence() {
     let notes = std::fs::read_to_string(path("notes.txt")).expect("still there");
     assert_eq!(notes, "These are my notes, and no database.");
 
+    std::fs::write(path("open"), "[a]\naws_access_key_id = A\naws_secret_access_key = s\n").expect("writable");
+    std::fs::set_permissions(path("open"), Permissions::from_mode(0o644)).expect("set");
+    let exposed = ["--listen", "127.0.0.1:0", "--memory", "--expose-dynamodb", "0.0.0.0:0"];
+    for (more, expected) in [
+        (
+            vec![],
+            "refusing to expose DynamoDB on 0.0.0.0:0, beyond this machine, to everyone: name a file in the format of \
+             ~/.aws/credentials with --dynamodb-credentials"
+                .to_owned(),
+        ),
+        (
+            vec!["--dynamodb-credentials", &path("open")],
+            format!("cannot use the credentials of {}: other users may read it; `chmod 600` it", path("open")),
+        ),
+    ] {
+        assert_eq!(refuses(folder.path(), &[exposed.as_slice(), &more].concat()).await, expected);
+    }
+
     // No server listens on port 1.
     let args = ["--listen", "127.0.0.1:0", "--dynamodb-endpoint", "http://127.0.0.1:1"];
     let sentence = refuses(folder.path(), &args).await;
@@ -277,6 +295,8 @@ async fn arguments_that_make_no_sense_are_refused() {
         &["--memory", "--listen", "nonsense"],
         &["--memory", "--listen", "8080"],
         &["--memory", "--expose-dynamodb", "65536"],
+        &["--memory", "--expose-dynamodb", "localhost:8000"],
+        &["--memory", "--dynamodb-credentials", "x"],
         &["--memory", "--retention-seconds", "0"],
         &["--memory", "--clock-skew-ms", "0"],
         &["--memory", "--transaction-idle-seconds", "0"],
