@@ -9,8 +9,8 @@ use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError, Tokens,
-    console, exposed,
+    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError,
+    Tokens, console, exposed,
 };
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
@@ -64,8 +64,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
-    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback interface,
-    /// or at this address and port. Beyond this machine, --dynamodb-credentials is needed.
+    /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback
+    /// interface, or at this address and port. Beyond this machine, --dynamodb-credentials is needed.
     #[arg(
         long,
         value_name = "[ADDRESS:]PORT",

@@ -1,8 +1,9 @@
 //! The embedded engine, for other DynamoDB clients on this machine.
 //!
-//! A request must be signed, as for DynamoDB. With [`Credentials`], signatures are checked; without them, every client of
-//! the port owns the data, so the port then belongs on the loopback interface. Web pages are kept out: a request with an
-//! `Origin` is refused, a preflight gets no answer, and a page cannot send the headers of a signature without asking.
+//! A request must be signed, as for DynamoDB. With [`Credentials`], signatures are checked; without them, every client
+//! of the port owns the data, so the port then belongs on the loopback interface. Web pages are kept out: a request
+//! with an `Origin` is refused, a preflight gets no answer, and a page cannot send the headers of a signature without
+//! asking.
 
 use std::sync::Arc;
 use std::time::SystemTime;
