@@ -259,13 +259,13 @@ fn table_with_an_index_or_of_another_kind_is_left_to_the_engine() {
     }
     let definition = |name: &str| json!({ "AttributeName": name, "AttributeType": "S" });
     let index = json!({ "TableName": "rows", "AttributeDefinitions": [definition("id"), definition("a")],
-        "GlobalSecondaryIndexUpdates": [{ "Create": { "IndexName": "i", "Projection": { "ProjectionType": "ALL" },
+        "GlobalSecondaryIndexUpdates": [{ "Create": { "IndexName": "by_a", "Projection": { "ProjectionType": "ALL" },
             "KeySchema": [{ "AttributeName": "a", "KeyType": "HASH" }] } }] });
     let changed = document(&tried.run("UpdateTable", &index));
     assert_eq!(changed.0, 200, "{}", changed.1);
     assert_eq!(tried.run("UpdateItem", &update("4")).status, 200);
     assert_eq!(tried.short, 2);
-    let query = json!({ "TableName": "rows", "IndexName": "i", "KeyConditionExpression": "a = :v",
+    let query = json!({ "TableName": "rows", "IndexName": "by_a", "KeyConditionExpression": "a = :v",
         "ExpressionAttributeValues": { ":v": { "S": "4" } } });
     assert_eq!(document(&tried.run("Query", &query)).1["Count"], 1);
 }
