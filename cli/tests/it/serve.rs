@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
@@ -475,6 +476,18 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
         }
         let (status, answer) = post(&serve, "items/list", &json!({ "tableName": "items" })).await;
         assert_eq!((status, answer["items"].as_array().map(Vec::len)), (200, Some(1)), "nothing was written: {answer}");
+        let heavy = format!("UPDATE items SET a = 1 WHERE id = 'large' AND {}", dear.replace(" OR ", " AND "));
+        for (statement, words) in [
+            (heavy.as_str(), "Mention fewer or smaller attributes"),
+            ("SELECT * FROM items", "names the whole key of one item"),
+        ] {
+            let refused = client.execute_statement().statement(statement).send().await.expect_err("refused");
+            assert_eq!(refused.code(), Some("ValidationException"), "{statement}");
+            assert!(refused.message().is_some_and(|message| message.contains(words)), "{refused:?}");
+        }
+        for statement in ["UPDATE items SET a = 1 WHERE id = 'large'", "SELECT id FROM items WHERE id = 'large'"] {
+            client.execute_statement().statement(statement).send().await.expect("carried out");
+        }
         let light = json!({ "commit": true, "requests": checked("numbers = numbers") });
         assert_eq!(post(&serve, "transactions/begin", &light).await.0, 200);
     }
