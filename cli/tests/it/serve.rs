@@ -99,8 +99,8 @@ struct Round {
     unanswered: Vec<(String, String)>,
 }
 
-/// Lets several writers acquire one new lock after the other, each of them twice, and kills the service in the middle. The
-/// second write of a row takes another way through the engine than the first.
+/// Lets several writers acquire one new lock after the other, each of them twice, and kills the service in the middle.
+/// The second write of a row takes another way through the engine than the first.
 async fn write_until_killed(serve: Serve) -> Round {
     const WRITERS: usize = 8;
     const GRANTS: usize = 320;

@@ -91,8 +91,8 @@ impl DatabaseFile {
         Ok(())
     }
 
-    /// A pause in which callers that were just answered can ask again, so that they share a slow sync. A quick one needs no
-    /// sharing.
+    /// A pause in which callers that were just answered can ask again, so that they share a slow sync. A quick one
+    /// needs no sharing.
     pub(crate) fn pause(&self) -> Duration {
         let sync = Duration::from_micros(self.sync_us.load(Ordering::Relaxed));
         if sync < SLOW_SYNC { Duration::ZERO } else { (sync / 4).min(MAX_PAUSE) }

@@ -1,15 +1,15 @@
 //! The short way of repeated requests.
 //!
-//! Requests of a lock service differ in their values only. The engine reads their expressions six times each and prepares
-//! four statements anew. An update of an item that the engine has carried out once is therefore carried out here from then
-//! on: its expressions are kept by their texts, and the statements are kept too. The engine's acceptance of the first one
-//! stands for all checks that do not depend on values.
+//! Requests of a lock service differ in their values only. The engine reads their expressions six times each and
+//! prepares four statements anew. An update of an item that the engine has carried out once is therefore carried out
+//! here from then on: its expressions are kept by their texts, and the statements are kept too. The engine's acceptance
+//! of the first one stands for all checks that do not depend on values.
 //!
-//! Nothing is told here but "applied" and "the condition failed", and these only where they are certain. Everything else
-//! is left to the engine: a form that is not known, a missing item, a set, a number that is no integer, an index.
+//! Nothing is told here but "applied" and "the condition failed", and these only where they are certain. Everything
+//! else is left to the engine: a form that is not known, a missing item, a set, a number that is no integer, an index.
 //!
-//! The writes of many requests are one transaction of SQLite. It is committed before their answers leave, and before the
-//! engine runs.
+//! The writes of many requests are one transaction of SQLite. It is committed before their answers leave, and before
+//! the engine runs.
 
 mod expression;
 #[cfg(test)]
