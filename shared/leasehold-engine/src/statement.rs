@@ -38,7 +38,8 @@ impl<'a> Statement<'a> {
 
     /// The value that the attribute must equal, if there is exactly one.
     fn value_of(&self, name: &str) -> Option<Value> {
-        let mut places = (0..self.tokens.len()).filter(|at| unquoted(self.tokens[*at]) == name);
+        let conditions = self.tokens.iter().position(|token| token.eq_ignore_ascii_case("WHERE"))?;
+        let mut places = (conditions..self.tokens.len()).filter(|at| unquoted(self.tokens[*at]) == name);
         let (Some(at), None) = (places.next(), places.next()) else { return None };
         let [_, "=", value, ..] = self.tokens[at..] else { return None };
         match value.as_bytes() {
@@ -93,6 +94,7 @@ mod tests {
         for (text, table, key) in [
             (r#"UPDATE "t" SET a = ? WHERE "id" = ?"#, Some("t"), Some(json!({ "id": { "S": "second" } }))),
             ("DELETE FROM t WHERE id = 'it''s' AND a > 1", Some("t"), Some(json!({ "id": { "S": "it's" } }))),
+            ("SELECT id, a FROM t WHERE id = ?", Some("t"), Some(json!({ "id": { "S": "first" } }))),
             ("select * from t where id=12", Some("t"), Some(json!({ "id": { "N": "12" } }))),
             (r#"SELECT * FROM "t"."i" WHERE id = ?"#, None, Some(json!({ "id": { "S": "first" } }))),
             ("SELECT * FROM t WHERE id = ? OR a = 1", Some("t"), None),
