@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use crate::connections::REQUEST_TIMEOUT;
 use crate::credentials::{Credentials, Refusal, Signature};
-use crate::guard::Guard;
 use crate::routes::with_memory;
 use crate::{aside, buffers};
+use leasehold_origin::Guard;
 
 /// DynamoDB's own limit for a request.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
