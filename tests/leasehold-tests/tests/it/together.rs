@@ -64,6 +64,7 @@ fn permits(caller: &str, index: usize, permits: u64, capacity: u64) -> semaphore
         by_clock: false,
         epoch: None,
         number: None,
+        passes: false,
         data: None,
         principal: None,
     }
