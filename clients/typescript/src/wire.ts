@@ -68,8 +68,8 @@ export interface components {
             /**
              * @description The `epoch` of the answer that the caller saw last before this lease id had permits or a ticket. A request with
              *     an epoch that more than 16 grants or tickets followed is refused as `held`, and so is every late copy of it.
-             *     Beside `number`: the `epoch` of the view that showed the ticket's turn. The request is granted by one write, if no
-             *     turn has ended since.
+             *     Beside `number`: the `epoch` of the view that showed the ticket's turn. The request is granted by one write, if
+             *     no turn has ended since.
              */
             epoch?: string | null;
             /** @description The semaphore's key: 1 to 2048 bytes of UTF-8. */
