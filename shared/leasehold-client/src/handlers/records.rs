@@ -18,7 +18,7 @@ const LARGEST: usize = 256 * 1024;
 pub(super) fn hash_of(payload: &impl Serialize) -> Result<String, Error> {
     let payload = serde_json::to_value(payload).map_err(|error| Error::invalid("payload", error.to_string()))?;
     let digest = Sha256::digest(sorted(payload).to_string());
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }
 
 /// Orders the members of all objects by their names.
