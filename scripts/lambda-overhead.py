@@ -3,7 +3,7 @@
     scripts/lambda-overhead.py [INVOCATIONS]
 
 Prints, for a bare function, for one under `@locked`, and for one that asks the agent: the start of the sandbox, the
-time of an invocation until its answer, the time after that until the sandbox is frozen, and the requests to the service.
+time of an invocation until its answer, the time after that until the sandbox is frozen, and the requests.
 LEASEHOLD, LEASEHOLD_AGENT and CONTEND_PYTHON name the programs, as for scripts/contend.sh.
 """
 

@@ -80,8 +80,8 @@ type Skipped<R> = Arc<dyn Fn() -> R + Send + Sync>;
 /// Runs a handler once for each event, and answers a repeated event with its result, as `idempotent` of the Python and
 /// the TypeScript client does, with the same records.
 ///
-/// While an attempt runs, the key is locked. An attempt that fails, or dies, runs again: a dead one as soon as its lease
-/// is over by the service's clock. The result must be JSON of at most 256 KiB.
+/// While an attempt runs, the key is locked. An attempt that fails, or dies, runs again: a dead one as soon as its
+/// lease is over by the service's clock. The result must be JSON of at most 256 KiB.
 pub struct IdempotentLayer<F> {
     terms: Terms,
     key: Arc<F>,
