@@ -431,7 +431,7 @@ async fn watches_that_never_end_leave_the_service_to_others() {
     let watch = || problem(serve.http.get(format!("{}/v1/watch?key=watched&waitMs=0", serve.base_url)));
     let (status, document) = watch().await;
     assert_eq!((status, document["type"].as_str().map(|it| it.ends_with("throttled"))), (429, Some(true)));
-    assert_eq!(document["detail"], "The service has 512 watches, and takes no more. Poll by reads meanwhile.");
+    assert_eq!(document["detail"], "The service has as many watches as it takes. Poll by reads meanwhile.");
     serve.acquire("other", "secret").await;
     let heartbeat = json!({ "key": "other", "leaseId": "secret" });
     assert_eq!(problem(serve.http.post(format!("{}/v1/heartbeat", serve.base_url)).json(&heartbeat)).await.0, 200);

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! connections  accepts connections, with time-outs in both directions
+//! places       bounds the number of connections, and closes waiting ones for new ones
 //! tls          certificates, read again when their files change
 //! guard        refuses foreign web pages: Host, Origin, fetch metadata
 //! tokens       bearer tokens: the caller's name, and the keys that it may touch
@@ -30,6 +31,7 @@ mod guard;
 mod health;
 mod load;
 mod metrics;
+mod places;
 mod routes;
 mod server;
 mod tls;

@@ -131,7 +131,7 @@ impl Server {
         let protected = vec![schema.table_name.clone()];
         let transactions = Transactions::new(&client, transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
-        let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check);
+        let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
         let transactions = TransactionService::new(transactions);
         Ok(Self { engine, table, locks, transactions, sweep_interval })
     }
