@@ -236,9 +236,14 @@ async fn token_says_who_calls_and_what_they_may_touch() {
     assert_eq!(watch(&unknown, "deploy/a").await.0, 401);
 
     let get = |path: &str| serve.http.get(format!("{}{path}", serve.base_url)).send();
-    for (path, status) in
-        [("/v1/health", 200), ("/v1/ready", 200), ("/console", 200), ("/metrics", 401), ("/v1/locks", 401)]
-    {
+    for (path, status) in [
+        ("/v1/health", 200),
+        ("/v1/ready", 200),
+        ("/console", 200),
+        ("/console/about", 401),
+        ("/metrics", 401),
+        ("/v1/locks", 401),
+    ] {
         assert_eq!(get(path).await.expect("an answer").status(), status, "{path}");
     }
 

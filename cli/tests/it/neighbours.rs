@@ -33,8 +33,10 @@ async fn sent(serve: &Serve, bytes: &[u8]) -> TcpStream {
 }
 
 fn post(path: &str, length: usize) -> Vec<u8> {
-    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n")
-        .into_bytes()
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+    .into_bytes()
 }
 
 /// The status of a heartbeat on a connection of its own, as of a client that starts again.
@@ -121,8 +123,8 @@ async fn slow_bodies_do_not_keep_large_requests_out() {
 #[tokio::test]
 async fn large_answers_without_readers_take_bounded_memory() {
     let serve = Serve::start(&["--memory"]).await;
-    let data = "\u{1}".repeat(300_000);
-    for index in 0..12 {
+    let data = "x".repeat(200_000);
+    for index in 0..30 {
         let body = json!({ "key": format!("k{index}"), "ownerName": "me", "data": data });
         let sent = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send();
         assert_eq!(within(sent).await.expect("an answer").status(), 200);
@@ -163,7 +165,9 @@ async fn oldest_idle_connections_make_room_for_new_ones() {
             streams.push(stream);
         }
         assert_eq!(heartbeat(&serve, "held").await, 200);
-        let mut oldest = streams.swap_remove(0);
-        assert_eq!(within(oldest.read(&mut [0; 1])).await.expect("closed"), 0, "the oldest went");
+        // The first one that was answered. A silent one stays for a moment, since its request may be on the way.
+        let mut oldest = streams.swap_remove(1);
+        let mut rest = Vec::new();
+        within(oldest.read_to_end(&mut rest)).await.expect("the oldest was closed");
     }
 }

@@ -1,7 +1,7 @@
 //! The cursor of a listing: the start of the next page, bound to the query it belongs to.
 //!
-//! For a caller of all keys, the cursor is the key in plain text with a checksum. For a caller of some keys, the next page
-//! may start at a key that the caller must not see: a [`Seal`] hides it.
+//! For a caller of all keys, the cursor is the key in plain text with a checksum. For a caller of some keys, the next
+//! page may start at a key that the caller must not see: a [`Seal`] hides it.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ impl Seal {
         UnboundKey::new(&CHACHA20_POLY1305, &key).ok().map(|key| Self(LessSafeKey::new(key)))
     }
 
-    /// Returns the cursor that continues `request` of a caller with these prefixes after `key`. `None` if the system has
-    /// no randomness any longer.
+    /// Returns the cursor that continues `request` of a caller with these prefixes after `key`. `None` if the system
+    /// has no randomness any longer.
     pub(crate) fn encode(&self, request: &ListRequest, prefixes: &[String], key: &LockKey) -> Option<String> {
         let nonce: [u8; NONCE_LEN] = generate(&SystemRandom::new()).ok()?.expose();
         let mut position = position(key);

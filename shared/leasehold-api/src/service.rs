@@ -10,16 +10,17 @@ use leasehold_protocol::{
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
     HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
-    Problem, ProblemType, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
+    Problem, ProblemType, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse,
+    WatchRequest,
 };
 use tokio::time::timeout;
 
 use crate::access::Caller;
+use crate::convert;
+use crate::cursor::{self, Seal};
 use crate::semaphore::convert as semaphore;
 use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::watches::Watches;
-use crate::cursor::{self, Seal};
-use crate::convert;
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Memory of all documents that are larger than [`SMALL`].
-const TOTAL_BYTES: usize = 40 * 1024 * 1024;
+const TOTAL_BYTES: usize = 16 * 1024 * 1024;
 /// Largest document that is not counted: a connection costs more. Heartbeats and releases are smaller.
 const SMALL: usize = 4 * 1024;
 /// First memory that a larger body gets.
@@ -85,14 +85,10 @@ pub(crate) enum Unread {
     Refused(Problem),
 }
 
-/// Reads a body of at most `limit` bytes. The part beyond is discarded, up to a point: a client that sends all before it
-/// reads would otherwise find a closed connection in place of its answer. `announced` is its length, if the head says
-/// it.
-pub(crate) async fn read(
-    mut body: Body,
-    announced: Option<usize>,
-    limit: usize,
-) -> Result<(Bytes, Reserved), Unread> {
+/// Reads a body of at most `limit` bytes. The part beyond is discarded, up to a point: a client that sends all before
+/// it reads would otherwise find a closed connection in place of its answer. `announced` is its length, if the head
+/// says it.
+pub(crate) async fn read(mut body: Body, announced: Option<usize>, limit: usize) -> Result<(Bytes, Reserved), Unread> {
     if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES.max(limit)) {
         return Err(Unread::TooLarge);
     }

@@ -255,6 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let polled = this.watched(cx, polled);
         if polled.is_ready() {
             this.answer_begun = None;
+            this.place.flushed();
         }
         polled
     }

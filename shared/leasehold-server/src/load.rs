@@ -21,7 +21,7 @@ const RUNNING: usize = 64;
 /// Ordinary requests that run at a time: all but heartbeats and releases.
 const ORDINARY: usize = 48;
 /// Listings and large reads that run at a time: each may take several megabytes.
-const BULKY: usize = 8;
+const BULKY: usize = 4;
 /// Those of one principal: one colleague leaves places to the others.
 const BULKY_EACH: usize = 2;
 /// Ordinary requests that may wait. At 1,000 requests a second they wait for a quarter of a second.
@@ -77,9 +77,10 @@ impl Load {
         let admitted = match (operation.family, operation.load) {
             (Family::Hold, _) => timeout(URGENT_PATIENCE, self.urgent()).await.ok().flatten(),
             (_, operation::Load::Waiting) => {
-                let place = self.watching.try_acquire().map_err(|_| {
-                    shed("The service has as many watches as it takes. Poll by reads meanwhile.")
-                })?;
+                let place = self
+                    .watching
+                    .try_acquire()
+                    .map_err(|_| shed("The service has as many watches as it takes. Poll by reads meanwhile."))?;
                 Some(Slot { _slots: [Some(place), None, None], _own: None })
             }
             (_, load) => {

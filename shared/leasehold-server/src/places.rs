@@ -5,7 +5,7 @@
 //! out never goes. So idle and slow clients keep nobody out.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 /// Most connections at a time.
-const CONNECTIONS: usize = 1024;
+const CONNECTIONS: usize = 1536;
 /// Descriptors for all else: the database with its companions, ports, certificates, a listing of a folder.
 const OTHER_DESCRIPTORS: usize = 64;
-/// Shortest time for which a new connection stays, so that its first request arrives.
+/// Shortest time for which a connection waits for its client: its first request must arrive, or its answer leave.
 const GRACE: Duration = Duration::from_secs(1);
 /// Longest pause between two looks for a connection that may go.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -48,8 +48,10 @@ struct Connection {
     waits_since: AtomicU64,
     /// Whether the client has yet to send the head of its next request.
     awaits_head: AtomicBool,
-    /// The number of answers.
-    answers: AtomicUsize,
+    /// Whether a request has come.
+    has_worked: AtomicBool,
+    /// Whether its last answer has been written: it may go at once.
+    is_idle: AtomicBool,
     evicted: Notify,
 }
 
@@ -109,7 +111,8 @@ impl Places {
         let connection = Arc::new(Connection {
             waits_since: AtomicU64::new(self.now()),
             awaits_head: AtomicBool::new(true),
-            answers: AtomicUsize::new(0),
+            has_worked: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
             evicted: Notify::new(),
         });
         open.connections.insert(number, Arc::clone(&connection));
@@ -121,7 +124,7 @@ impl Places {
         let open = self.open();
         let waiting = open.connections.values().filter_map(|connection| {
             let since = connection.waits_since.load(Ordering::Relaxed);
-            let may_go = since <= before || (since != BUSY && connection.answers.load(Ordering::Relaxed) > 0);
+            let may_go = since <= before || (since != BUSY && connection.is_idle.load(Ordering::Relaxed));
             may_go.then_some((since, connection))
         });
         if let Some((_, connection)) = waiting.min_by_key(|(since, _)| *since) {
@@ -147,6 +150,8 @@ impl Place {
     /// The work for the client begins: the connection stays until the work ends.
     pub(crate) fn work(&self) {
         self.connection.awaits_head.store(false, Ordering::Relaxed);
+        self.connection.has_worked.store(true, Ordering::Relaxed);
+        self.connection.is_idle.store(false, Ordering::Relaxed);
         self.connection.waits_since.store(BUSY, Ordering::Relaxed);
     }
 
@@ -155,11 +160,16 @@ impl Place {
         self.connection.waits_since.store(self.places.now(), Ordering::Relaxed);
     }
 
-    /// An answer is ready: the service waits for the client.
+    /// An answer is ready: the service waits for the client to read it, and for the next request.
     pub(crate) fn answered(&self) {
-        self.connection.answers.fetch_add(1, Ordering::Relaxed);
         self.connection.awaits_head.store(true, Ordering::Relaxed);
         self.wait();
+    }
+
+    /// All that was ready has been written.
+    pub(crate) fn flushed(&self) {
+        let has_answered = self.awaits_head() && self.connection.has_worked.load(Ordering::Relaxed);
+        self.connection.is_idle.store(has_answered, Ordering::Relaxed);
     }
 
     /// Returns whether the client has yet to send the head of its next request.
@@ -195,7 +205,9 @@ mod tests {
         let (busy, old, young) = (places.take().await, places.take().await, places.take().await);
         busy.work();
         for place in [&old, &young] {
+            place.work();
             place.answered();
+            place.flushed();
             advance(Duration::from_millis(10)).await;
         }
         let newcomer = tokio::spawn(places.take());
@@ -226,6 +238,8 @@ mod tests {
         let newcomer = tokio::spawn(places.take());
         assert!(timeout(GRACE * 10, busy.evicted()).await.is_err());
         busy.answered();
+        assert!(timeout(PAUSE * 2, busy.evicted()).await.is_err(), "its answer is not written yet");
+        busy.flushed();
         busy.evicted().await;
         drop(busy);
         newcomer.await.expect("a place");

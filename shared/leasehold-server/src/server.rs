@@ -152,6 +152,7 @@ impl Server {
         let scoped = Service::ROUTES.iter().filter(|route| route.operation.scope != Some(Scope::Anyone));
         let app = routes_of(locks, scoped)
             .merge(routes(transactions.clone()))
+            .merge(console::about(&name))
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let mut background = vec![
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
@@ -164,8 +165,7 @@ impl Server {
             }
             None => app,
         };
-        let app =
-            protect(app, console::routes(&name), health.routes(), Checked { guard, tokens, load: Load::default() });
+        let app = protect(app, console::routes(), health.routes(), Checked { guard, tokens, load: Load::default() });
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);

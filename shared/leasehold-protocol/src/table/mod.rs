@@ -278,8 +278,8 @@ impl LockTable {
                 rows.truncate(query.limit);
                 return Ok(Page { next: rows.last().map(|record| record.key().clone()), rows });
             }
-            // With prefixes, a visible start of the next page must be a row that may be shown, so reading goes on until there
-            // is one.
+            // With prefixes, a visible start of the next page must be a row that may be shown, so reading goes on until
+            // there is one.
             let is_enough = pages >= MAX_PAGES && (ends_anywhere || !rows.is_empty());
             if start.is_none() || rows.len() == query.limit || is_enough {
                 break;
