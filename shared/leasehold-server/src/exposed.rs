@@ -17,9 +17,9 @@ use leasehold_engine::Engine;
 use leasehold_wire::ProblemType;
 
 use crate::buffers::Unread;
-use crate::guard::Guard;
 use crate::routes::{read, with_memory};
 use crate::{aside, buffers};
+use leasehold_origin::Guard;
 
 /// DynamoDB's own limit for a request.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;

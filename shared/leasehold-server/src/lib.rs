@@ -8,7 +8,6 @@
 //! connections  accepts connections, with time-outs in both directions
 //! places       bounds the number of connections, and closes waiting ones for new ones
 //! tls          certificates, read again when their files change
-//! guard        refuses foreign web pages: Host, Origin, fetch metadata
 //! tokens       bearer tokens: the caller's name, and the keys that it may touch
 //! load         sheds load, heartbeats and releases last
 //! aside        threads of their own for listings and large reads
@@ -27,7 +26,6 @@ mod buffers;
 mod connections;
 pub mod console;
 pub mod exposed;
-mod guard;
 mod health;
 mod load;
 mod metrics;
@@ -38,7 +36,7 @@ mod tls;
 mod tokens;
 
 pub use connections::{run, run_tls};
-pub use guard::Guard;
+pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
 pub use server::{Front, Server, ServerError, Settings, Store};
