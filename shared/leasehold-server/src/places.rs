@@ -120,11 +120,13 @@ impl Places {
     }
 
     fn evict(&self) {
-        let before = self.now().saturating_sub(u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX));
+        let now = self.now();
+        let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
         let open = self.open();
         let waiting = open.connections.values().filter_map(|connection| {
             let since = connection.waits_since.load(Ordering::Relaxed);
-            let may_go = since <= before || (since != BUSY && connection.is_idle.load(Ordering::Relaxed));
+            let has_waited = now.saturating_sub(since) >= grace;
+            let may_go = since != BUSY && (has_waited || connection.is_idle.load(Ordering::Relaxed));
             may_go.then_some((since, connection))
         });
         if let Some((_, connection)) = waiting.min_by_key(|(since, _)| *since) {
@@ -214,7 +216,7 @@ mod tests {
         old.evicted().await;
         assert!(!is_evicted(&busy).await && !is_evicted(&young).await);
         drop(old);
-        newcomer.await.expect("a place");
+        let _newcomer = newcomer.await.expect("a place");
         assert_eq!(places.open().connections.len(), 3);
     }
 
