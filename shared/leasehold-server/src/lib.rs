@@ -16,6 +16,7 @@
 //! health       probes, which also write
 //! console      the page that shows the locks and their holders
 //! exposed      the embedded engine, for other DynamoDB clients
+//! credentials  the signatures of these clients
 //! metrics      counts for Prometheus
 //! ```
 //!
@@ -25,6 +26,7 @@ mod aside;
 mod buffers;
 mod connections;
 pub mod console;
+mod credentials;
 pub mod exposed;
 mod health;
 mod load;
@@ -36,6 +38,7 @@ mod tls;
 mod tokens;
 
 pub use connections::{run, run_tls};
+pub use credentials::{Credentials, CredentialsError};
 pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
