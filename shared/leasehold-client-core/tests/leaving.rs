@@ -1,5 +1,5 @@
-//! A caller that leaves after its request was superseded: a duplicate of the request may be granted late, and would keep
-//! the lock for a lease.
+//! A caller that leaves after its request was superseded: a duplicate of the request may be granted late, and would
+//! keep the lock for a lease.
 
 #![allow(clippy::expect_used, reason = "a test fails by a panic")]
 

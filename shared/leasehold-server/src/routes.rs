@@ -330,19 +330,6 @@ mod tests {
         address
     }
 
-    #[test]
-    fn unknown_token_is_told_from_a_missing_one() {
-        let (_, sha256) = new_token();
-        let tokens = Some(Arc::new(Tokens::one(&sha256)));
-        let checked = Checked { guard: Guard::new(Ipv4Addr::LOCALHOST.into(), &[]), tokens, load: Load::default() };
-        let told = |value: Option<&'static str>| {
-            let given = value.map(|value| (AUTHORIZATION, HeaderValue::from_static(value)));
-            checked.caller(&given.into_iter().collect()).err().expect("a refusal").detail
-        };
-        assert!(told(None).contains("asks for a token"));
-        assert!(told(Some("Bearer wrong")).contains("does not know the token"));
-    }
-
     /// The status of a request with this token.
     async fn status(address: SocketAddr, token: &str) -> String {
         let mut stream = TcpStream::connect(address).await.expect("connected");
