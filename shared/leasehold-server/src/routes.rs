@@ -91,8 +91,8 @@ impl Checked {
     /// Returns the bearer of the token, or everyone where no token is needed.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
-        let token = bearer(headers).ok_or_else(unauthorized)?;
-        tokens.bearer_of(token)?.ok_or_else(unauthorized)
+        let token = bearer(headers).ok_or_else(|| unauthorized(NO_TOKEN))?;
+        tokens.bearer_of(token)?.ok_or_else(|| unauthorized(UNKNOWN_TOKEN))
     }
 }
 
@@ -102,8 +102,12 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unauthorized() -> Problem {
-    let detail = "This service asks for a token: send `Authorization: Bearer TOKEN`. Whoever runs it can make one.";
+const NO_TOKEN: &str =
+    "This service asks for a token: send `Authorization: Bearer TOKEN`. Whoever runs it can make one.";
+const UNKNOWN_TOKEN: &str =
+    "This service does not know the token that was sent: it is mistyped, or was removed. Whoever runs it can make one.";
+
+fn unauthorized(detail: &str) -> Problem {
     Problem { status: 401, title: "The caller is unknown".to_owned(), ..Problem::new(ProblemType::Forbidden, detail) }
 }
 
