@@ -60,9 +60,9 @@ fn limited(folder: &Path, descriptors: usize) -> Command {
 
 #[tokio::test]
 async fn unfinished_bodies_take_bounded_memory() {
-    let serve = Serve::start(&["--memory"]).await;
-    serve.acquire("held", "secret").await;
     for (count, length, part) in [(1500, 60_000, 59_000), (1300, 500_000, 300_000)] {
+        let serve = Serve::start(&["--memory"]).await;
+        serve.acquire("held", "secret").await;
         let mut bytes = post("/v1/acquire", length);
         bytes.extend(vec![b' '; part]);
         let mut streams = Vec::new();
