@@ -24,7 +24,7 @@ use crate::life::Next;
 use crate::model::{Action, QueryRequest, ReturnValues, TransactionRequest};
 use crate::prepare::{Prepared, check_expressions};
 use crate::projection::{Projection, project};
-use crate::record::{Record, Transaction, digest_of_query};
+use crate::record::{Record, digest_of_query};
 use crate::tables::{KeyAttribute, Source, repeat};
 
 /// The maximum number of items of one query: about as many as one write locks.
