@@ -30,7 +30,7 @@ install_tools() {
 }
 
 check() {
-    ruff format --quiet --check . || { ruff format --diff --quiet . && false; }
+    ruff format --quiet --diff .
     shfmt --diff "${shell[@]}"
     "$biome" format --reporter=summary
     ! command -v terraform >/dev/null || terraform fmt -check -diff -recursive terraform

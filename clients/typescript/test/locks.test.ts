@@ -188,7 +188,7 @@ describe("locks", { concurrency: 6 }, () => {
     const client = service.client();
     const guard = guardOf(await client.tryAcquire(key, { lease: 20_000, heartbeatInterval: false, data: "one" }));
     const version = guard.recordVersionNumber;
-    await sleep(50);
+    await sleep(500);
     const before = guard.remaining();
     await guard.heartbeat();
     assert.ok(guard.remaining() > before);

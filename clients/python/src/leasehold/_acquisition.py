@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
 from ._core import Core, GivingBack, end_of, milliseconds
-from ._guard import B, BaseLockGuard, Granted, Holding
+from ._guard import B, BaseLockGuard, BasePermitsGuard, Granted, Holding
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
 from ._timing import (
@@ -135,6 +135,10 @@ class Requests(Generic[T]):
             granted=granted,
         )
 
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        """Whether it is never granted while these guards of its own flow are held."""
+        return any(guard.is_of(self.name) and not isinstance(guard, BasePermitsGuard) for guard in guards)
+
     def taken(self) -> None:
         """The caller has its guard."""
         self._step("taken")
@@ -189,9 +193,9 @@ class Asking(Requests[T], Generic[T, H]):
                 trouble, not_before = error, error.retry_after
                 if self._core.api.is_unreached(error):
                     budget.unreached(begun)
-                    if not is_told:
-                        _log.warning("trying again: %s", error)
-                    is_told = True
+                if not is_told:
+                    _log.warning("trying again: %s", error)
+                is_told = True
                 pause = backoff.pause(not_before)
             except Superseded as error:
                 trouble, pause = error, backoff.pause()

@@ -17,19 +17,21 @@ from .._client import (
     AcquireOptions,
     BaseClient,
     LockOptions,
-    Settings,
     State,
     TogetherOptions,
     done_before,
     explicit_options,
     list_query,
+    settings_of,
 )
+from .._durations import Duration, seconds_if
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import OPERATION_BOUND, Wait
+from .._timing import LEAVE_BOUND, Wait
+from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
-from ..errors import AlreadyDone, CloseError, LockLost
+from ..errors import AlreadyDone, CloseError, InvalidRequest, LockLost
 from ..model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
@@ -70,25 +72,30 @@ class Client(BaseClient[Guard], TransactionCalls):
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        lease: float = 20.0,
-        poll_interval: float | None = None,
-        heartbeat_interval: float | None = None,
-        wait_margin: float = 2.0,
-        observation_margin: float = 1.0,
+        lease: Duration = 20.0,
+        poll_interval: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
+        wait_margin: Duration = 2.0,
+        observation_margin: Duration = 1.0,
+        ca_file: Path | None = None,
+        client_cert: ClientCert | None = None,
         make_client: MakeClient | None = None,
         world: World | None = None,
     ) -> None:
         world = world or World()
         service = service_of(base_url, token, headers, auth)
-        settings: Settings = {
-            "owner_name": owner_name,
-            "lease": lease,
-            "poll_interval": poll_interval,
-            "heartbeat_interval": heartbeat_interval,
-            "wait_margin": wait_margin,
-            "observation_margin": observation_margin,
-        }
-        super().__init__(HttpxTransport(service, make_client), Tasks(world), world, settings)
+        tls = None if ca_file is None and client_cert is None else tls_context(ca_file, client_cert)
+        if tls is not None and make_client is not None:
+            raise InvalidRequest("excludes ca_file and client_cert", "make_client")
+        settings = settings_of(
+            owner_name=owner_name,
+            lease=lease,
+            poll_interval=poll_interval,
+            heartbeat_interval=heartbeat_interval,
+            wait_margin=wait_margin,
+            observation_margin=observation_margin,
+        )
+        super().__init__(HttpxTransport(service, make_client, tls), Tasks(world), world, settings)
 
     # Acquiring
 
@@ -106,7 +113,8 @@ class Client(BaseClient[Guard], TransactionCalls):
     async def acquire(self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Waits for the lock. `wait` is in seconds, or `"lease"`, `"extend"`, `None` (see `leasehold.Wait`).
 
-        Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
+        Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once, and
+        `WouldDeadlock` where this task, or the one that started it, holds the lock already.
         """
         return await self._wait(self._acquisition(key, **options), wait, self._core.pause)
 
@@ -118,6 +126,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         wait: Wait = "lease",
         cancel_on_loss: bool = True,
+        reentrant: bool = False,
         **options: Unpack[AcquireOptions],
     ) -> AsyncIterator[Guard]:
         """`async with client.lock(key) as guard:` waits for the lock, and releases it at the block's end.
@@ -125,7 +134,14 @@ class Client(BaseClient[Guard], TransactionCalls):
         Raises `LockHeld` when the wait is over. A loss of the lock cancels the body, and the block then
         raises `LockLost`; with `cancel_on_loss=False` the body is not interrupted, and the block raises
         `LockLost` at its end. An exception of the body is never hidden.
+
+        Locks are not reentrant: `WouldDeadlock` is raised where this task, or the one that started it, holds the
+        lock already. With `reentrant=True` the block then uses that guard, and leaves its release to the outer block.
         """
+        if reentrant and (outer := self._taken(key, options.get("sort_key"))) is not None:
+            yield outer
+            outer.check()
+            return
         result = await self.acquire(key, wait=wait, **options)
         guard = result.granted()
         async with bound_body(guard, cancel_on_loss):
@@ -215,10 +231,11 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         sequence: int | None = None,
         sort_key: str | None = None,
-        lease: float | None = None,
-        heartbeat_interval: float | None = None,
+        lease: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
-        lock_delay: float = 0.0,
+        lock_delay: Duration = 0.0,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
@@ -227,7 +244,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         under this id.
         """
         name = (key, sort_key)
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         beat = partial(self._core.api.heartbeat, name, lease_id)
         return await self._resume(Guard, name, lease_id, beat, sequence, lease, holding)
 
@@ -239,12 +256,12 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease_id: str,
         *,
         sort_key: str | None = None,
-        lease: float | None = None,
+        lease: Duration | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
         """Renews a lock that any process acquired, and sets its lease to `lease` seconds, 0.1 to 86400
         (default: unchanged). Retries for ten seconds."""
-        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data))
+        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(seconds_if(lease, "lease"), data))
 
     async def release(
         self,
@@ -342,15 +359,16 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Releases every lock, ends the waiting of other tasks, and closes the connections.
 
         One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure.
-        Takes about ten seconds if the service does not answer. May be repeated.
+        If the service does not answer, the releases go on in the background after two seconds, with a warning.
+        May be repeated.
         """
         self._core.closed.set()
-        deadline = self._core.world.now() + OPERATION_BOUND
+        deadline = self._core.world.now() + LEAVE_BOUND
         errors: list[Exception] = []
 
         async def release(guard: Kept) -> None:
             try:
-                await guard.release_until(deadline)
+                await guard.release_soon(deadline)
             except LockLost:
                 pass
             except Exception as error:
