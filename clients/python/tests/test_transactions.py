@@ -462,7 +462,13 @@ def test_query_locks_what_it_finds(bank: Bank, client: Client) -> None:
     table = indexed(bank)
     with client.transaction() as tx:
         found = tx.query(
-            table, "#o = :o", {":o": "Moe"}, index_name="by-owner", names={"#o": "owner"}, projection="id", forward=False
+            table,
+            "#o = :o",
+            {":o": "Moe"},
+            index_name="by-owner",
+            names={"#o": "owner"},
+            projection="id",
+            forward=False,
         )
         assert found == [{"id": "c"}, {"id": "a"}]
         assert tx.query(table, "id = :id", {":id": "none"}) == []

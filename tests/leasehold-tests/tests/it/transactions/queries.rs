@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{AttributeValue, ScalarAttributeType};
 use leasehold_tests::Fault;
-use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, begin, put};
-use leasehold_transactions::{Action, Error, Expected, Item, Policy, QueryRequest, State, TransactionId, Transactions};
+use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, begin, put, request};
+use leasehold_transactions::{
+    Action, Error, Expected, Item, Policy, QueryRequest, State, TransactionId, TransactionRequest, Transactions,
+    measured,
+};
 
 use super::guards::until_reached;
 use super::indexes::{PLAYERS, key, make_players, on_players, player, text};
@@ -495,4 +498,51 @@ async fn make_sorted(bank: &Bank, kind: &ScalarAttributeType) {
         .send()
         .await
         .expect("a new table");
+}
+
+#[tokio::test(start_paused = true)]
+async fn query_costs_one_unit_more_than_its_gets() {
+    for count in [1, 10, 40] {
+        let bank = Bank::new().await;
+        make_sorted(&bank, &ScalarAttributeType::S).await;
+        let key = |number: usize| {
+            Item::from([("group".to_owned(), text("all")), ("name".to_owned(), text(&format!("name-{number:02}")))])
+        };
+        for number in 0..count {
+            let put = bank.dynamodb.put_item().table_name("sorted").set_item(Some(key(number)));
+            put.send().await.expect("put");
+        }
+        let of_group = QueryRequest {
+            table: "sorted".into(),
+            key_condition: "#g = :g".into(),
+            names: [("#g".to_owned(), "group".to_owned())].into(),
+            values: Item::from([(":g".to_owned(), text("all"))]),
+            forward: true,
+            ..QueryRequest::default()
+        };
+        let get = |number| Action::Get { key: key(number), projection: None };
+        let get = |number| TransactionRequest { table: "sorted".into(), ..request(get(number)) };
+        let gets = || (0..count).map(get).collect();
+        let mut units = Vec::new();
+        for queries in [false, true] {
+            let ((), told) = measured(async {
+                let id = begin(&bank.transactions).await;
+                if queries {
+                    let found = bank.transactions.query(&id, &of_group, None).await.expect("found");
+                    assert_eq!(found, (0..count).map(key).collect::<Vec<_>>());
+                } else {
+                    bank.transactions.add(&id, gets(), None).await.expect("read");
+                }
+                bank.transactions.commit(&id).await.expect("committed");
+            })
+            .await;
+            let (read, write) = told.values().fold((0.0, 0.0), |sum, units| (sum.0 + units.read, sum.1 + units.write));
+            println!(
+                "{count} items, {}: {write} write units, {read} read units",
+                if queries { "a query" } else { "gets" }
+            );
+            units.push(write);
+        }
+        assert_eq!((units[1] - units[0]).to_string(), "1", "{units:?}");
+    }
 }
