@@ -404,12 +404,13 @@ pub struct Answer {
 pub struct CommitRequest {
     /// The secret id of the transaction.
     pub transaction_id: String,
-    /// The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An open transaction with another
-    /// number is not committed: an `add` that was not answered is missing, or was carried out.
+    /// The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An
+    /// open transaction with another number is not committed: an `add` that was not answered is missing, or was carried
+    /// out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_items: Option<u64>,
-    /// The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open transaction
-    /// with fewer is not committed. Other callers may have made more.
+    /// The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open
+    /// transaction with fewer is not committed. Other callers may have made more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_writes: Option<u64>,
     /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.

@@ -110,12 +110,13 @@ impl Transaction {
         self.one(Request::get(table, key)).await?.map(from_item).transpose()
     }
 
-    /// Locks the items that match the key condition of [`Request::query`], at most 100, and returns them in the order of
-    /// the sort key. No other transaction changes them before this one ends. Other items that match may come later:
+    /// Locks the items that match the key condition of [`Request::query`], at most 100, and returns them in the order
+    /// of the sort key. No other transaction changes them before this one ends. Other items that match may come later:
     /// `docs/transactions.md` says how to prevent that.
     ///
     /// # Errors
-    /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if more items match, or an item is not of this type.
+    /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if more items match, or an item is not of this
+    /// type.
     pub async fn query<T: DeserializeOwned>(&self, query: Request) -> Result<Vec<T>, Error> {
         let answer = self.send([query]).await?.pop().and_then(|answer| answer.items);
         let items = answer.ok_or_else(|| Error::invalid("query", "this is no query"))?;

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::item::{to_item, to_value};
 use crate::Error;
 
-/// One operation on one item, like an entry of TransactWriteItems or TransactGetItems; or a query. A value that DynamoDB has no
-/// type for is refused when the request is sent.
+/// One operation on one item, like an entry of TransactWriteItems or TransactGetItems; or a query. A value that
+/// DynamoDB has no type for is refused when the request is sent.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request(Result<Entry, Error>);

@@ -129,6 +129,7 @@ async fn query_waits_for_whoever_changes_an_item() {
         let writes = vec![raise, on_players(Action::Put { item: player("eve", 5) })];
         let writes = [writes, vec![on_players(Action::Delete { key: key("bob") })]].concat();
         bank.transactions.add(&holder, writes, None).await.expect("added");
+        tokio::time::sleep(Duration::from_millis(10)).await;
         let id = begin(&bank.transactions).await;
         let request = of_league();
         let end = async {
