@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
 from ._core import Core, GivingBack, end_of, milliseconds
 from ._guard import B, BaseLockGuard, BasePermitsGuard, Granted, Holding
+from ._line import Turn
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
 from ._timing import (
@@ -139,6 +140,9 @@ class Requests(Generic[T]):
         """Whether it is never granted while these guards of its own flow are held."""
         return any(guard.is_of(self.name) and not isinstance(guard, BasePermitsGuard) for guard in guards)
 
+    def end_turn(self) -> None:
+        """Lets the next waiter of this client ask: this one has no guard."""
+
     def taken(self) -> None:
         """The caller has its guard."""
         self._step("taken")
@@ -234,7 +238,26 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         self._request = request
         self._guard = guard
         self._retry_after = 0.0  # the wish of the last answer
+        self._turn: Turn | None = None
         self._patience = Patience(core, self.name, request["ownerName"])
+
+    async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> G | Held:
+        """Waits in the client's line for the lock, and then as all who have the turn."""
+        if budget.deadline > self._core.world.now():
+            turn = await self._core.lines.turn(self.name, budget, sleep)
+            if isinstance(turn, LockView):
+                return self._held(turn)
+            self._turn = turn
+        return await super().wait(budget, poll_interval, sleep)
+
+    def end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.end()
+
+    def _held(self, lock: LockView) -> Held:
+        if self._turn is not None:
+            self._turn.saw(lock)
+        return super()._held(lock)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return (await self._core.api.release(self.name, lease_id, timeout)).outcome
@@ -301,7 +324,11 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
             Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data),
         )
         self._core.observations.forget(self.name)
-        return self._guarded(self._guard, grant.renewal, granted)
+        guard = self._guarded(self._guard, grant.renewal, granted)
+        if self._turn is not None:
+            guard.turn = self._turn
+            self._turn.holds(guard.view)
+        return guard
 
 
 def _lease_of(answer: object) -> float | None:

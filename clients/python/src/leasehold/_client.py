@@ -180,6 +180,10 @@ class Acquiring(Protocol[T_co]):
         """Releases a grant that may have been missed."""
         ...
 
+    def end_turn(self) -> None:
+        """Lets the next waiter of this client ask: this one has no guard."""
+        ...
+
 
 class Starting(Protocol):
     """A guard before its start."""
@@ -238,6 +242,7 @@ class BaseClient(Generic[G]):
         finally:
             if guard is None:
                 asking.abandon()
+                asking.end_turn()
             telemetry.waited(self._core.world.now() - begun, outcome)
 
     async def _resume(

@@ -28,6 +28,7 @@ from ._call import (
     WakeAt,
     WasSuperseded,
 )
+from ._line import Lines
 from ._returning import Releases
 from ._runtime import run
 from ._threads import Threads
@@ -79,6 +80,7 @@ class Core:
         self.unsettled: set[Happened] = set()  # one for each work in the background that has to come to its end
         self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
+        self.lines = Lines(world, runtime)
         self._releases = Releases()
         _cores.add(self)
 
@@ -183,6 +185,7 @@ class Core:
         self.observations.reset_lock()
         self.entries.reset_lock()
         self.unsettled = set()
+        self.lines = Lines(self.world, self.runtime)
         self.closed = self.runtime.event()
         if was_closed:
             self.closed.set()

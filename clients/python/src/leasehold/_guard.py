@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._core import Core
+    from ._line import Turn
 
 Callback: TypeAlias = "Callable[[Any], object]"
 
@@ -194,6 +195,8 @@ class BaseGuard(Keeping):
         self._delivered = False
         self._begun: float | None = None  # the time of the guard's start
         self._hold_ends = math.inf
+        self.turn: Turn | None = None
+        """The turn in the client's line, which ends with the hold."""
         self._beat_at: float | None = None  # None: no heartbeat is planned, or one is in flight
         self._on_lost: list[Callback] = []
         self._at_risk: list[_AtRisk] = []
@@ -292,6 +295,7 @@ class BaseGuard(Keeping):
         with self._state:
             self.check()
             self._end()
+            self._end_turn()
             self._delivered = True
             return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
 
@@ -347,6 +351,8 @@ class BaseGuard(Keeping):
             with self._state:
                 self._lose(error.reason, error.lock)
             raise
+        finally:
+            self._end_turn()
 
     async def release_at_exit(self, timeout: float) -> None:
         """Releases the lock that the program forgot, by one request: nothing can be repeated any more."""
@@ -438,10 +444,22 @@ class BaseGuard(Keeping):
         self._over.set()
         self._core.runtime.cancel(self._tick)
 
+    def view(self) -> LockView | None:
+        """How the lock is held; `None` once it is not."""
+        if self._over.is_set():
+            return None
+        version, lease, token = self._renewal.record_version_number, self._lease.seconds, self.fencing_token
+        return LockView(self.key, "held", self.owner_name or "", version, lease, self.sort_key, token)
+
+    def _end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.end()
+
     def _lose(self, reason: LossReason, lock: LockView | None) -> None:
         if self._loss is None:
             self._loss = (reason, lock)
             self._end()
+            self._end_turn()
             self._core.api.telemetry.lost(reason)
             _log.warning("the lock %r is lost: %s", self.key, reason)
             self._core.runtime.schedule(self._tell_lost, self._core.world.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ._acquisition import Held
 from ._api import HeartbeatContent, Leaving
@@ -25,6 +26,7 @@ from ._client import (
     list_query,
     settings_of,
 )
+from ._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from ._durations import Duration, seconds_if
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -237,6 +240,80 @@ class Client(BaseClient[Guard], TransactionCalls):
             result = body(guard)
             guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
+
+    @explicit_options(BaseClient._acquisition)
+    def locked(
+        self,
+        key: KeyOf,
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        reentrant: bool = False,
+        **options: Unpack[AcquireOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """`@client.locked("key")` runs a function under the lock, as `lock` does. The key may be a function of
+        the arguments. A parameter `guard` of the function receives the guard."""
+
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
+            check_kind(function, asynchronous=False)
+            shows = takes_guard(function)
+
+            @functools.wraps(function)
+            def under(*arguments: P.args, **named: P.kwargs) -> T:
+                name = key_for(key, arguments, named)
+                with self.lock(name, wait=wait, cancel=cancel, reentrant=reentrant, **options) as guard:
+                    if shows:
+                        named["guard"] = guard
+                    return function(*arguments, **named)
+
+            return under
+
+        return decorate
+
+    @explicit_options(BaseClient._acquisition)
+    def once_every(
+        self,
+        key: str | None = None,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        wait: Wait = 0,
+        cancel: threading.Event | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, Ran[T] | Done | Held]]:
+        """`@client.once_every(hours=1)` runs a function at most once in each period, over all processes that
+        share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
+
+        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
+        failed run may be run again in its period. Otherwise as `once`.
+        """
+        period = Period(seconds, minutes, hours, days)
+
+        def decorate(function: Callable[P, T]) -> Callable[P, Ran[T] | Done | Held]:
+            check_kind(function, asynchronous=False)
+            shows, name = takes_guard(function), key or name_of(function)
+
+            @functools.wraps(function)
+            def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+                occurrence = period.occurrence(self._core.world.epoch_ms())
+                try:
+                    asked = self.acquire(name, wait=wait, cancel=cancel, occurrence=occurrence, **options)
+                except AlreadyDone as done:
+                    return done_before(occurrence, done)
+                if isinstance(asked, Held):
+                    return asked
+                with asked:
+                    if shows:
+                        named["guard"] = asked
+                    result = function(*arguments, **named)
+                    asked.release(completed=occurrence, data=payload_of(result))
+                return Ran(result)
+
+            return once
+
+        return decorate
 
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""

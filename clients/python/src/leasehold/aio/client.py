@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
@@ -24,6 +25,7 @@ from .._client import (
     list_query,
     settings_of,
 )
+from .._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from .._durations import Duration, seconds_if
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -208,6 +211,78 @@ class Client(BaseClient[Guard], TransactionCalls):
             result = await body(guard)
             await guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
+
+    @explicit_options(BaseClient._acquisition)
+    def locked(
+        self,
+        key: KeyOf,
+        *,
+        wait: Wait = "lease",
+        reentrant: bool = False,
+        **options: Unpack[AcquireOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
+        """`@client.locked("key")` runs a coroutine function under the lock, as `lock` does. The key may be a function
+        of the arguments. A parameter `guard` of the function receives the guard."""
+
+        def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+            check_kind(function, asynchronous=True)
+            shows = takes_guard(function)
+
+            @functools.wraps(function)
+            async def under(*arguments: P.args, **named: P.kwargs) -> T:
+                name = key_for(key, arguments, named)
+                async with self.lock(name, wait=wait, reentrant=reentrant, **options) as guard:
+                    if shows:
+                        named["guard"] = guard
+                    return await function(*arguments, **named)
+
+            return under
+
+        return decorate
+
+    @explicit_options(BaseClient._acquisition)
+    def once_every(
+        self,
+        key: str | None = None,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        wait: Wait = 0,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]]:
+        """`@client.once_every(hours=1)` runs a coroutine function at most once in each period, over all processes that
+        share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
+
+        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
+        failed run may be run again in its period. Otherwise as `once`.
+        """
+        period = Period(seconds, minutes, hours, days)
+
+        def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]:
+            check_kind(function, asynchronous=True)
+            shows, name = takes_guard(function), key or name_of(function)
+
+            @functools.wraps(function)
+            async def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+                occurrence = period.occurrence(self._core.world.epoch_ms())
+                try:
+                    asked = await self.acquire(name, wait=wait, occurrence=occurrence, **options)
+                except AlreadyDone as done:
+                    return done_before(occurrence, done)
+                if isinstance(asked, Held):
+                    return asked
+                async with bound_body(asked, True):
+                    if shows:
+                        named["guard"] = asked
+                    result = await function(*arguments, **named)
+                    await asked.release(completed=occurrence, data=payload_of(result))
+                return Ran(result)
+
+            return once
+
+        return decorate
 
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""
