@@ -88,6 +88,10 @@ class Requests(Generic[T]):
         self._was_too_late = False  # the last grant was older than its lease
         self._first: Granted | None = None  # the outcome that a late grant named
 
+    def begin_under(self, lease_id: str) -> None:
+        """Asks under a lease id that the caller chose, and may have used before."""
+        self._lease_id = lease_id
+
     @property
     def _numbers(self) -> Numbers[T]:
         return self._machine.numbers
