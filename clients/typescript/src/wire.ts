@@ -405,14 +405,15 @@ export interface components {
         CommitRequest: {
             /**
              * Format: int64
-             * @description The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An open transaction with another
-             *     number is not committed: an `add` that was not answered is missing, or was carried out.
+             * @description The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An
+             *     open transaction with another number is not committed: an `add` that was not answered is missing, or was carried
+             *     out.
              */
             expectedItems?: number | null;
             /**
              * Format: int64
-             * @description The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open transaction
-             *     with fewer is not committed. Other callers may have made more.
+             * @description The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open
+             *     transaction with fewer is not committed. Other callers may have made more.
              */
             expectedWrites?: number | null;
             returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
