@@ -17,6 +17,7 @@ mod front;
 mod guard;
 mod keeping;
 mod lambda;
+mod neighbours;
 mod printed;
 mod run;
 mod serve;
