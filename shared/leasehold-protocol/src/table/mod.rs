@@ -6,9 +6,10 @@ mod together;
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, Failure, FailureKind};
 
+use crate::attributes::Item;
 use crate::error::{Error, ErrorKind};
 use crate::expressions;
-use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
+use crate::item::{RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
     self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, OccurrenceAnswer, Policy,
     ReleaseAnswer, Row, Stamp, Step, WantAnswer,
