@@ -18,6 +18,7 @@ mod guard;
 mod keeping;
 mod lambda;
 mod neighbours;
+mod operator;
 mod printed;
 mod run;
 mod serve;
