@@ -1,5 +1,5 @@
-"""Checks the template: the functions' roles against actions.json, which a test of the workspace compares with what the
-functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
+"""Checks the template: the functions' roles against actions.json and attributes.json, which a test of the workspace
+compares with what the functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
 routes against the HTTP API's; the routes of a release against those of none; the example of a deploying role; and
 rules that an audit of such stacks asks about, one function each.
 """
@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 import stacks  # noqa: E402
 
 ACTIONS = ROOT / "tests/leasehold-tests/actions.json"
+ATTRIBUTES = ROOT / "tests/leasehold-tests/attributes.json"
 # Everything that the stack can have.
 WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
@@ -49,6 +50,7 @@ MADE_BY = {
     "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
     "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
+    "AWS::KMS::Key": ("kms:CreateKey", "kms:ScheduleKeyDeletion"),
     "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
@@ -59,7 +61,6 @@ MADE_BY = {
     "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
     "AWS::SQS::Queue": ("sqs:CreateQueue", "sqs:DeleteQueue"),
     "AWS::SQS::QueuePolicy": ("sqs:SetQueueAttributes", "sqs:GetQueueAttributes"),
-    "AWS::SecretsManager::Secret": ("secretsmanager:CreateSecret", "secretsmanager:DeleteSecret"),
     "AWS::StepFunctions::StateMachine": ("states:CreateStateMachine", "states:DeleteStateMachine"),
     "AWS::WAFv2::WebACLAssociation": ("wafv2:AssociateWebACL", "wafv2:DisassociateWebACL"),
 }
@@ -70,9 +71,14 @@ def main():
     unset = [name for name, parameter in template["Parameters"].items() if "Default" not in parameter]
     assert not unset, f"`sam deploy` would ask for {unset}"
     whole = stacks.resources_with(WHOLE)
-    actions = {name: function["actions"] for name, function in stacks.summary(whole)["functions"].items()}
+    one = stacks.resources_with(WHOLE | {"Functions": "one"})
+    found = {name: stacks.summary(resources)["functions"] for name, resources in (("each", whole), ("one", one))}
+    actions = {name: function["actions"] for some in found.values() for name, function in some.items()}
+    assert actions.pop("Semaphore") == actions["Invoke"], actions
     stacks.same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
     check_regions()
+    check_families()
+    check_attributes()
     check_function_roles()
     check_trust()
     check_keys()
@@ -118,6 +124,53 @@ def check_regions():
         assert {resource["Type"] for resource in there} & optional == known & optional, region
 
 
+def check_families():
+    """Those who hold have concurrency, routes' throttle and alarms of their own, whatever all others use."""
+    for parameters, holds in (({}, "HoldFunction"), ({"Functions": "one"}, "AcquireFunction")):
+        resources = stacks.resources_with(WHOLE | parameters)
+        functions = dict(stacks.of_type(resources, "AWS::Lambda::Function"))
+        assert functions[holds]["ReservedConcurrentExecutions"] == {"Ref": "HoldConcurrency"}, holds
+        roles = [function["Role"]["Fn::GetAtt"][0] for name, function in functions.items() if name != "SemaphoreFunction"]
+        assert len(set(roles)) == len(roles), f"functions share a role: {roles}"
+        alarms = [alarm for _, alarm in stacks.of_type(resources, "AWS::CloudWatch::Alarm")]
+        for name, function in functions.items():
+            metrics = {alarm["MetricName"] for alarm in alarms if stacks.mentions(alarm.get("Dimensions", []), name)}
+            # Refusals of direct invocations are errors by design. Step Functions retries the clean-up, and a watch
+            # beyond its concurrency is no fault.
+            expected = {
+                "invoke": {"Throttles"},
+                "transact": {"Throttles"},
+                "cleanup": set(),
+                "watch": set(),
+            }.get(function["Handler"], {"Errors", "Throttles"})
+            assert metrics == expected, (name, metrics)
+        [(_, stage)] = [
+            (name, found) for name, found in stacks.of_type(resources, "AWS::ApiGatewayV2::Stage") if "RouteSettings" in found
+        ]
+        throttles = {
+            route: settings["ThrottlingRateLimit"]["Ref"] for route, settings in stage["RouteSettings"].items()
+        }
+        routes = stacks.summary(resources)["routes"]
+        held = {route for route, function in routes.items() if route.endswith(("/heartbeat", "/release"))}
+        operated = {route for route, function in routes.items() if function == "Operate"} | {"ANY /v1/locks"}
+        assert throttles == dict.fromkeys(held, "HoldRateLimit") | dict.fromkeys(operated, "OperateRateLimit"), throttles
+        known = {resources[name]["Properties"]["RouteKey"] for name in resources["Stage"]["DependsOn"]}
+        assert known == set(throttles), "a stage knows no settings of routes that come after it"
+    assert "ReservedConcurrentExecutions" not in dict(
+        stacks.of_type(stacks.resources_with({"HoldConcurrency": "0"}), "AWS::Lambda::Function")
+    )["HoldFunction"]
+
+
+def check_attributes():
+    """Roles that write no attributes of callers' choice may write none of the protocol that they have no use for."""
+    named = json.loads(ATTRIBUTES.read_text())
+    everything = {name for names in named.values() for name in names}
+    resources = stacks.resources_with(WHOLE)
+    for function in ("Hold", "Operate", "Cleanup"):
+        found = stacks.withheld_from(f"{function}FunctionRole", resources)
+        assert found == sorted(everything - set(named[function])), (function, sorted(everything - set(named[function])))
+
+
 def check_function_roles():
     """Roles of functions write to the stack's log alone, and know traces and a VPC only where a parameter asks."""
     log = {("FunctionLog", "logs:CreateLogStream"), ("FunctionLog", "logs:PutLogEvents")}
@@ -146,7 +199,10 @@ def check_function_roles():
                 for action in actions
                 if not action.startswith("dynamodb:")
             }
-            assert found == log | more, (parameters, name, found)
+            key = {("ExecutionKey", "kms:GenerateMac")} if function["Handler"] in ("invoke", "cleanup") else set()
+            assert found == log | more | key, (parameters, name, found)
+            secret = re.search(r"secretsmanager|resolve:", json.dumps(function["Environment"]))
+            assert not secret, f"{name} has a secret in its environment"
 
 
 def check_trust():
@@ -319,9 +375,7 @@ def check_release():
         stacks.same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {alias["FunctionName"]["Ref"] for _, alias in aliases}
-        assert served == {
-            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
-        }, served
+        assert served == {f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat")}, served
         for name, alias in aliases:
             function = alias["FunctionName"]["Ref"]
             callers = [

@@ -254,8 +254,7 @@ cycle() {
     ask 200 POST /v1/release "{\"key\":\"$1\",\"leaseId\":\"one\"}"
 }
 
-# Tests a cycle through a Function URL, which asks for a signature whatever the API does, and has the three operations
-# only.
+# Tests a cycle through a Function URL, which asks for a signature whatever the API does, and serves two families only.
 function_url() {
     local host=${1#*://}
     local url="$AWS_ENDPOINT_URL/_aws/lambda-url/${host%%.*}"
@@ -267,6 +266,25 @@ function_url() {
     ask 404 GET '/v1/lock?key=Curly'
     expect type "$(field type)" unknown-route
     unsigned
+}
+
+# Tests that a holder renews and releases whatever uses the concurrency of the others: it is used up by a limit of 0.
+urgent() {
+    local name functions=(AskFunction ReadFunction OperateFunction InvokeFunction SemaphoreFunction WatchFunction)
+    ask 200 POST /v1/acquire '{"key":"Urgent","ownerName":"host-1","leaseId":"one"}'
+    for name in "${functions[@]}"; do
+        aws lambda put-function-concurrency --function-name "$(resource leasehold "$name")" \
+            --reserved-concurrent-executions 0 >/dev/null
+    done
+    # API Gateway would answer 503.
+    ask 429 POST /v1/acquire '{"key":"Urgent","ownerName":"host-2","leaseId":"two"}'
+    ask 429 GET '/v1/lock?key=Urgent'
+    ask 200 POST /v1/heartbeat '{"key":"Urgent","leaseId":"one"}'
+    ask 200 POST /v1/release '{"key":"Urgent","leaseId":"one"}'
+    for name in "${functions[@]}"; do
+        aws lambda delete-function-concurrency --function-name "$(resource leasehold "$name")"
+    done
+    ask 200 GET '/v1/lock?key=Urgent'
 }
 
 # Tests releases by name. A parameter that the functions read in their environment tells the versions apart.
@@ -286,13 +304,13 @@ releases() {
     deploy_leasehold leasehold Release=two
     cycle Rel-4
     expect "the retention of the second release" short "$(retention Rel-4)"
-    aws lambda update-alias --function-name "$(resource leasehold AcquireFunction)" --name live --function-version "$first" >/dev/null
+    aws lambda update-alias --function-name "$(resource leasehold AskFunction)" --name live --function-version "$first" >/dev/null
     ask 200 POST /v1/acquire '{"key":"Rel-5","ownerName":"host-1","leaseId":"one"}'
     expect "the retention after a roll-back" long "$(retention Rel-5)"
 }
 
 live_version() {
-    aws lambda get-alias --function-name "$(resource leasehold AcquireFunction)" --name live --query FunctionVersion --output text
+    aws lambda get-alias --function-name "$(resource leasehold AskFunction)" --name live --query FunctionVersion --output text
 }
 
 # retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease,
@@ -348,6 +366,10 @@ stream() {
     aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
 }
 
+execution_key() {
+    printf 'arn:aws:kms:%s:%s:key/%s\n' "$AWS_REGION" "$account" "$(resource leasehold ExecutionKey)"
+}
+
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
 # $child and $clean_up are the state machines. scripts/check_template.py has the whole list of their calls.
 state_machines_roles() {
@@ -389,6 +411,19 @@ allowed WakerPipesRole dynamodb:ListStreams $locks
 allowed WakerPipesRole states:StartExecution $waker
 implicitDeny WakerPipesRole dynamodb:GetItem $locks
 implicitDeny WakerPipesRole states:StartExecution $clean_up
+allowed HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash staleAt
+implicitDeny HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash ownerName
+implicitDeny HoldFunctionRole dynamodb:GetItem $locks
+allowed AskFunctionRole dynamodb:UpdateItem $locks key leaseIdHash ownerName
+implicitDeny AskFunctionRole dynamodb:DeleteItem $locks
+allowed ReadFunctionRole dynamodb:Scan $locks
+implicitDeny ReadFunctionRole dynamodb:UpdateItem $locks key
+allowed OperateFunctionRole dynamodb:UpdateItem $locks key isReleased
+implicitDeny OperateFunctionRole dynamodb:UpdateItem $locks key leaseIdHash
+allowed InvokeFunctionRole kms:GenerateMac $(execution_key)
+allowed CleanupFunctionRole kms:GenerateMac $(execution_key)
+implicitDeny CleanupFunctionRole dynamodb:UpdateItem $locks key ownerName
+implicitDeny AskFunctionRole kms:GenerateMac $(execution_key)
 EOF
 }
 
@@ -540,7 +575,10 @@ main() {
     say "transactions over a table of the user's"
     transactions
 
-    say "one function for the three operations of a holder, behind the API and behind a Function URL"
+    say "heartbeats while all other functions have no concurrency left"
+    urgent
+
+    say "one function for those who hold and those who ask, behind the API and behind a Function URL"
     deploy_leasehold leasehold Functions=one FunctionUrl=true RestApiSourceRanges=192.0.2.0/24
     cycle Shemp
     function_url "$(output leasehold FunctionUrl)"
@@ -548,7 +586,7 @@ main() {
     url=$(rest_of Authorizer=NONE RestApi=regional Functions=one)
     ask 403 GET /v1/health
 
-    say "releases by name: acquire, heartbeat and release stay what they are until the next one"
+    say "releases by name: the functions that hold and ask stay what they are until the next one"
     url=$http
     releases
 

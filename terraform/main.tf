@@ -1,4 +1,4 @@
-# Leasehold: an HTTP API, a function for each of its operations, one DynamoDB table, and state machines. The module reads the
+# Leasehold: an HTTP API, a function for each family of its operations, one DynamoDB table, and state machines. The module reads the
 # functions, routes, events and alarms out of template.yaml; a test compares its plan with that template.
 
 data "aws_partition" "current" {}
@@ -16,6 +16,7 @@ locals {
   conditions = {
     Always       = true
     EachFunction = var.functions == "each"
+    OneFunction  = var.functions == "one"
     HasWatches   = var.watch_concurrency > 0
     WakesWaiters = var.wake_waiters
   }
@@ -37,16 +38,28 @@ locals {
     JwtClaim            = var.jwt_claim
     OperationMetrics    = tostring(var.operation_metrics)
     LostLocksAlarmCount = tostring(var.lost_locks_alarm_count)
+    HoldRateLimit       = tostring(var.hold_rate_limit)
+    OperateRateLimit    = tostring(var.operate_rate_limit)
   }
 
   functions = {
     for name, resource in local.resources : trimsuffix(name, "Function") => resource.Properties
     if resource.Type == "AWS::Serverless::Function"
   }
+  # The function whose role a function has, mostly itself.
+  roles = { for name, function in local.functions : name => split("FunctionRole", function.Role)[0] }
+  # The concurrent executions of a function: its own, or those that each function has.
+  concurrency = {
+    for name, function in local.functions : name => (
+      !can(function.ReservedConcurrentExecutions) ? var.reserved_concurrency :
+      name == "Watch" ? var.watch_concurrency : var.hold_concurrency == 0 ? -1 : var.hold_concurrency
+    )
+  }
   # A route's target names the integration of the function that answers it, or two: the second one where one function
-  # serves acquire, heartbeat and release.
+  # serves those who hold and those who ask.
   integrations = {
-    for resource in values(local.resources) : resource.Properties.RouteKey => flatten(regexall("(\\w+)Integration", jsonencode(resource.Properties.Target)))
+    for resource in values(local.resources) :
+    resource.Properties.RouteKey => flatten(regexall("(\\w+)Integration", jsonencode(resource.Properties.Target)))
     if resource.Type == "AWS::ApiGatewayV2::Route"
   }
   routes = { for route, names in local.integrations : route => var.functions == "each" ? names[0] : reverse(names)[0] }
@@ -102,25 +115,12 @@ locals {
   }]
 }
 
-# The secret in the lease ids of executions.
-data "aws_secretsmanager_random_password" "execution" {
-  password_length     = 48
-  exclude_punctuation = true
-}
-
-resource "aws_secretsmanager_secret" "execution" {
-  name_prefix             = "${var.name}-"
-  description             = "Makes the lease ids of Step Functions executions"
-  recovery_window_in_days = 0
-}
-
-resource "aws_secretsmanager_secret_version" "execution" {
-  secret_id     = aws_secretsmanager_secret.execution.id
-  secret_string = data.aws_secretsmanager_random_password.execution.random_password
-
-  lifecycle {
-    ignore_changes = [secret_string]
-  }
+# Makes the secret in the lease ids of executions. It never leaves KMS.
+resource "aws_kms_key" "execution" {
+  description              = local.resources.ExecutionKey.Properties.Description
+  customer_master_key_spec = "HMAC_256"
+  key_usage                = "GENERATE_VERIFY_MAC"
+  deletion_window_in_days  = 7
 }
 
 locals {
@@ -130,11 +130,12 @@ locals {
     for name, reference in local.template.Globals.Function.Environment.Variables : name => local.parameters[reference]
     if can(local.parameters[reference])
   }
-  execution_environment = { LEASEHOLD_EXECUTION_SECRET = aws_secretsmanager_secret_version.execution.secret_string }
+  # The functions that name executions.
+  namers = [for name, function in local.functions : name if can(function.Environment.Variables.LEASEHOLD_EXECUTION_KEY)]
 }
 
 resource "aws_iam_role" "role" {
-  for_each    = merge({ for name in keys(local.functions) : name => "lambda" }, local.services)
+  for_each    = merge({ for name in toset(values(local.roles)) : name => "lambda" }, local.services)
   name_prefix = "${substr(var.name, 0, 16)}-${lower(each.key)}-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
@@ -147,7 +148,7 @@ resource "aws_iam_role" "role" {
 }
 
 resource "aws_iam_role_policy" "function_table" {
-  for_each = local.functions
+  for_each = toset(values(local.roles))
   name     = "table"
   role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
@@ -155,8 +156,9 @@ resource "aws_iam_role_policy" "function_table" {
     Statement = concat(
       [
         for statement in local.resources["${each.key}FunctionRole"].Properties.Policies[0].PolicyDocument.Statement :
-        { Effect = statement.Effect, Action = statement.Action, Resource = local.table_arn }
+        merge(statement, { Resource = local.table_arn })
       ],
+      contains(local.namers, each.key) ? [{ Effect = "Allow", Action = ["kms:GenerateMac"], Resource = aws_kms_key.execution.arn }] : [],
       [{ Effect = "Allow", Action = ["logs:CreateLogStream", "logs:PutLogEvents"], Resource = "${aws_cloudwatch_log_group.functions.arn}:*" }],
       local.through_dynamodb,
     )
@@ -166,7 +168,7 @@ resource "aws_iam_role_policy" "function_table" {
 resource "aws_lambda_function" "function" {
   for_each                       = local.functions
   function_name                  = "${var.name}-${lower(each.key)}"
-  role                           = aws_iam_role.role[each.key].arn
+  role                           = aws_iam_role.role[local.roles[each.key]].arn
   runtime                        = local.template.Globals.Function.Runtime
   handler                        = each.value.Handler
   architectures                  = [var.architecture]
@@ -174,7 +176,7 @@ resource "aws_lambda_function" "function" {
   timeout                        = try(each.value.Timeout, local.template.Globals.Function.Timeout)
   filename                       = local.code
   source_code_hash               = fileexists(local.code) ? filebase64sha256(local.code) : null
-  reserved_concurrent_executions = can(each.value.ReservedConcurrentExecutions) ? var.watch_concurrency : var.reserved_concurrency
+  reserved_concurrent_executions = local.concurrency[each.key]
 
   logging_config {
     log_group        = aws_cloudwatch_log_group.functions.name
@@ -186,7 +188,7 @@ resource "aws_lambda_function" "function" {
     variables = merge(
       local.environment,
       { LEASEHOLD_TABLE_NAME = local.table_name },
-      can(each.value.Environment.Variables.LEASEHOLD_EXECUTION_SECRET) ? local.execution_environment : {},
+      contains(local.namers, each.key) ? { LEASEHOLD_EXECUTION_KEY = aws_kms_key.execution.arn } : {},
     )
   }
 
@@ -201,6 +203,7 @@ resource "aws_apigatewayv2_api" "api" {
   protocol_type = "HTTP"
 }
 
+# A stage knows the routes that it has settings for.
 resource "aws_apigatewayv2_stage" "default" {
   api_id      = aws_apigatewayv2_api.api.id
   name        = "$default"
@@ -211,10 +214,21 @@ resource "aws_apigatewayv2_stage" "default" {
     throttling_burst_limit = var.throttling_burst_limit
   }
 
+  dynamic "route_settings" {
+    for_each = local.resources.Stage.Properties.RouteSettings
+    content {
+      route_key              = route_settings.key
+      throttling_rate_limit  = local.parameters[route_settings.value.ThrottlingRateLimit]
+      throttling_burst_limit = local.parameters[route_settings.value.ThrottlingBurstLimit]
+    }
+  }
+
   access_log_settings {
     destination_arn = aws_cloudwatch_log_group.access.arn
     format          = local.resources.Stage.Properties.AccessLogSettings.Format
   }
+
+  depends_on = [aws_apigatewayv2_route.route]
 }
 
 resource "aws_apigatewayv2_authorizer" "jwt" {
@@ -245,6 +259,8 @@ resource "aws_apigatewayv2_route" "route" {
   target             = "integrations/${aws_apigatewayv2_integration.function[each.value].id}"
   authorization_type = var.authorizer
   authorizer_id      = var.authorizer == "JWT" ? aws_apigatewayv2_authorizer.jwt[0].id : null
+  # Operators need the scope of a break, where one is named.
+  authorization_scopes = local.routes[each.key] == "Operate" && var.jwt_break_scope != "" ? [var.jwt_break_scope] : null
 }
 
 resource "aws_lambda_permission" "route" {

@@ -39,7 +39,7 @@ output "function_names" {
 }
 
 output "function_url" {
-  description = "The Function URL for acquire, heartbeat and release, with a slash at the end; null without function_url"
+  description = "The Function URL for what holds and asks, with a slash at the end; null without function_url"
   value       = one(aws_lambda_function_url.acquire[*].function_url)
 }
 

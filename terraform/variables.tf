@@ -47,6 +47,12 @@ variable "jwt_audience" {
   default     = []
 }
 
+variable "jwt_break_scope" {
+  description = "With JWT, the scope that a token needs for what operators change. Empty, every accepted token may"
+  type        = string
+  default     = ""
+}
+
 variable "jwt_claim" {
   description = "With JWT, the claim that names the bearer of a token"
   type        = string
@@ -119,7 +125,7 @@ variable "takeover_clock_check" {
 }
 
 variable "functions" {
-  description = "Whether acquire, heartbeat and release have a function each, or one serves all three: each or one"
+  description = "Whether those who hold and those who ask have a function each, or one serves both: each or one"
   type        = string
   default     = "each"
 
@@ -130,7 +136,7 @@ variable "functions" {
 }
 
 variable "function_url" {
-  description = "With functions one, whether acquire, heartbeat and release can also be reached by a Function URL. Callers sign for the service lambda"
+  description = "With functions one, whether what holds and asks can also be reached by a Function URL. Callers sign for the service lambda"
   type        = bool
   default     = false
 
@@ -169,8 +175,14 @@ variable "memory_mb" {
   default     = 256
 }
 
+variable "hold_concurrency" {
+  description = "Concurrent executions that heartbeats and releases have for themselves, whatever all others use. 0 reserves none, for accounts whose quota leaves less than 100 to others"
+  type        = number
+  default     = 100
+}
+
 variable "reserved_concurrency" {
-  description = "Concurrent executions that each function has for itself, and may not exceed. -1, all share those of the account"
+  description = "Concurrent executions that each other function has for itself, and may not exceed. -1, they share those of the account"
   type        = number
   default     = -1
 }
@@ -206,15 +218,27 @@ variable "late_request_seconds" {
 }
 
 variable "throttling_rate_limit" {
-  description = "Requests a second that the API takes on average"
+  description = "Requests a second that each route takes on average"
   type        = number
   default     = 1000
 }
 
 variable "throttling_burst_limit" {
-  description = "Requests that the API takes at once"
+  description = "Requests that each route takes at once"
   type        = number
   default     = 500
+}
+
+variable "hold_rate_limit" {
+  description = "The same, on average and at once, for each route of heartbeats and releases"
+  type        = number
+  default     = 2000
+}
+
+variable "operate_rate_limit" {
+  description = "The same, on average and at once, for each route of operators, and for listings"
+  type        = number
+  default     = 50
 }
 
 variable "alarm_topic_arn" {

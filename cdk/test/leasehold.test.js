@@ -37,7 +37,7 @@ function worker(stack) {
 }
 
 function environment(template) {
-  const [fn] = Object.values(template.findResources("AWS::Lambda::Function", { Properties: { Handler: "list" } }));
+  const [fn] = Object.values(template.findResources("AWS::Lambda::Function", { Properties: { Handler: "read" } }));
   return fn.Properties.Environment.Variables;
 }
 
@@ -125,7 +125,7 @@ test("grantMutex lets the grantee sleep where executions are woken", () => {
 test("one function serves a holder behind its URL", () => {
   const template = synthesise({ functions: LeaseholdFunctions.ONE, functionUrl: true });
   const handlers = made(template, "AWS::Lambda::Function").map((fn) => fn.Properties.Handler);
-  assert.ok(handlers.includes("acquire") && !handlers.includes("heartbeat") && !handlers.includes("release"), handlers);
+  assert.ok(handlers.includes("acquire") && !handlers.includes("hold") && !handlers.includes("ask"), handlers);
   assert.strictEqual(made(template, "AWS::Lambda::Url").length, 1);
   assert.strictEqual(made(synthesise({}), "AWS::Lambda::Url").length, 0);
 });
@@ -160,8 +160,8 @@ test("functions run the code of their binary", () => {
     new Map(made(synthesise(props), "AWS::Lambda::Function").map((fn) => [fn.Properties.Handler, code(fn)]));
   assert.ok(!handlers({}).has("transact"));
   const all = handlers({ transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"] });
-  assert.ok(all.get("transact") === all.get("sweep") && all.get("sweep") !== all.get("acquire"), [...all]);
-  assert.ok(/^[0-9a-f]{64}\.zip$/.test(all.get("acquire")) && all.get("acquire") === all.get("cleanup"), [...all]);
+  assert.ok(all.get("transact") === all.get("sweep") && all.get("sweep") !== all.get("ask"), [...all]);
+  assert.ok(/^[0-9a-f]{64}\.zip$/.test(all.get("ask")) && all.get("ask") === all.get("cleanup"), [...all]);
 });
 
 test("alias moves by CodeDeploy where a shift is asked for", () => {

@@ -34,12 +34,18 @@ class Plan:
         return sorted(
             {
                 action
-                for change in self.changes
-                if change["type"] == "aws_iam_role_policy" and change["index"] == role
-                for statement in json.loads(change["change"]["after"]["policy"])["Statement"]
+                for statement in self.statements(role)
                 for action in statement["Action"]
             }
         )
+
+    def statements(self, role):
+        return [
+            statement
+            for change in self.changes
+            if change["type"] == "aws_iam_role_policy" and change["index"] == role
+            for statement in json.loads(change["change"]["after"]["policy"])["Statement"]
+        ]
 
     def summary(self):
         functions = self.of_type("aws_lambda_function")
@@ -57,8 +63,14 @@ class Plan:
                     "environment": sorted(function["environment"][0]["variables"]),
                     "actions": [
                         f"{action.removeprefix('dynamodb:')} on locks"
-                        for action in self.actions(name)
+                        for action in self.actions(role(name))
                         if action.startswith("dynamodb:")
+                    ],
+                    "withheld": [
+                        attribute
+                        for statement in self.statements(role(name))
+                        for condition in statement.get("Condition", {}).values()
+                        for attribute in condition.get("dynamodb:Attributes", [])
                     ],
                 }
                 for name, function in functions.items()
@@ -93,6 +105,11 @@ class Plan:
                 for name, alarm in self.of_type("aws_cloudwatch_metric_alarm").items()
             },
         }
+
+
+def role(function):
+    """The function whose role a function has."""
+    return "Invoke" if function == "Semaphore" else function
 
 
 def summary_of_template(parameters):

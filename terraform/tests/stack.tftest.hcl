@@ -73,17 +73,23 @@ run "shared" {
   }
 
   assert {
-    condition     = !contains(keys(aws_lambda_function.function), "Heartbeat") && contains(keys(aws_lambda_function.function), "Watch")
-    error_message = "One function serves acquire, heartbeat and release, and watches have one of their own."
+    condition     = !contains(keys(aws_lambda_function.function), "Hold") && contains(keys(aws_lambda_function.function), "Watch")
+    error_message = "One function serves those who hold and those who ask, and watches have one of their own."
   }
 }
 
 run "tokens" {
   command = plan
   variables {
-    authorizer   = "JWT"
-    jwt_issuer   = "https://issuer"
-    jwt_audience = ["locks"]
+    authorizer      = "JWT"
+    jwt_issuer      = "https://issuer"
+    jwt_audience    = ["locks"]
+    jwt_break_scope = "locks/break"
+  }
+
+  assert {
+    condition     = [for key, route in aws_apigatewayv2_route.route : key if route.authorization_scopes != null] == tolist(["ANY /v1/break", "ANY /v1/occurrence", "ANY /v1/semaphore/break", "ANY /v1/semaphore/capacity"])
+    error_message = "Operators need a scope."
   }
 
   assert {
