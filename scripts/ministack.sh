@@ -22,10 +22,10 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exc
 
 usage() {
     cat <<EOF
-Usage: scripts/ministack.sh [--no-build]
+Usage: scripts/ministack.sh [--no-build | --debug]
 
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
-stacks on a ministack of its own. --no-build deploys what was built last.
+stacks on a ministack of its own. --no-build deploys what was built last, and --debug what cargo builds for tests.
 EOF
 }
 
@@ -45,7 +45,7 @@ deploy() {
 deploy_leasehold() {
     local stack=$1
     shift
-    deploy "$stack" "$SAM_BUILD/template.yaml" "Architecture=$(machine)" WatchConcurrency=10 "$@"
+    deploy "$stack" "$built/template.yaml" "Architecture=$(machine)" WatchConcurrency=10 "$@"
 }
 
 delete_stack() {
@@ -412,7 +412,7 @@ allowed WakerPipesRole states:StartExecution $waker
 implicitDeny WakerPipesRole dynamodb:GetItem $locks
 implicitDeny WakerPipesRole states:StartExecution $clean_up
 allowed HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash staleAt
-implicitDeny HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash ownerName
+implicitDeny HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash previousLeaseIdHash
 implicitDeny HoldFunctionRole dynamodb:GetItem $locks
 allowed AskFunctionRole dynamodb:UpdateItem $locks key leaseIdHash ownerName
 implicitDeny AskFunctionRole dynamodb:DeleteItem $locks
@@ -422,7 +422,7 @@ allowed OperateFunctionRole dynamodb:UpdateItem $locks key isReleased
 implicitDeny OperateFunctionRole dynamodb:UpdateItem $locks key leaseIdHash
 allowed InvokeFunctionRole kms:GenerateMac $(execution_key)
 allowed CleanupFunctionRole kms:GenerateMac $(execution_key)
-implicitDeny CleanupFunctionRole dynamodb:UpdateItem $locks key ownerName
+implicitDeny CleanupFunctionRole dynamodb:UpdateItem $locks key capacity
 implicitDeny AskFunctionRole kms:GenerateMac $(execution_key)
 EOF
 }
@@ -535,7 +535,11 @@ main() {
     cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
     python3 scripts/check_template.py
-    [[ $build == no ]] || sam_build
+    local built=$SAM_BUILD
+    case $build in
+        yes) sam_build ;;
+        debug) debug_build && built+=-debug ;;
+    esac
     start_ministack AUTH=true
     aws s3 mb "s3://$BUCKET" >/dev/null
     account=$(aws sts get-caller-identity --query Account --output text)

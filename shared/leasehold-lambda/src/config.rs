@@ -272,10 +272,7 @@ mod tests {
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
-        assert_eq!(
-            (config.execution_key.as_deref(), config.stack.as_deref()),
-            (Some("key/1"), Some("orders-locks"))
-        );
+        assert_eq!((config.execution_key.as_deref(), config.stack.as_deref()), (Some("key/1"), Some("orders-locks")));
     }
 
     #[test]

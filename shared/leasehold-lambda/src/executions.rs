@@ -41,7 +41,8 @@ impl StackSecret {
     /// # Errors
     /// `unavailable` where KMS gives no answer, and `misconfigured` where it refuses. The next call asks again.
     pub(crate) async fn get(&self) -> Result<&ExecutionSecret, Problem> {
-        self.secret.get_or_try_init(|| self.ask()).await
+        // The future of the SDK is deep: compiled into those of its callers it would exceed the limit of the compiler.
+        self.secret.get_or_try_init(|| Box::pin(self.ask())).await
     }
 
     async fn ask(&self) -> Result<ExecutionSecret, Problem> {

@@ -112,12 +112,7 @@ pub struct Function {
 impl Function {
     /// A function without rules of access: every caller may do everything.
     pub fn unrestricted(service: Service) -> Self {
-        Self {
-            service,
-            access: Access::default(),
-            jwt_claim: String::new(),
-            secret: StackSecret::default(),
-        }
+        Self { service, access: Access::default(), jwt_claim: String::new(), secret: StackSecret::default() }
     }
 
     /// Answers one event with the function that `serves` names.

@@ -62,7 +62,7 @@ fn template_has_the_routes_of_the_table() {
     assert_eq!(routes, paths(|_| true));
     // Operators need a scope of their own, where a deployment names one.
     let of_operators =
-        [("[BreakNeedsScope", "*break-scope", Family::Operate), ("[SweepNeedsScope", "*sweep-route", Family::Sweep)];
+        [("[BreakNeedsScope", "*operate-route", Family::Operate), ("[SweepNeedsScope", "*sweep-route", Family::Sweep)];
     for (condition, alias, family) in of_operators {
         // Each resource begins with two spaces and a capital.
         let begins = |line: &&str| line.starts_with("  ") && line.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase);

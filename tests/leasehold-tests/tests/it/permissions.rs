@@ -213,6 +213,27 @@ async fn called_directly() -> Actions {
     bench.into_seen()
 }
 
+/// The attributes that the writes of a holder name where a lock is bound to its owner.
+async fn named_under_owner_binding() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    for (action, fields) in [
+        ("acquire", json!({ "ownerName": "o" })),
+        ("heartbeat", json!({ "leaseDurationMs": 20_000 })),
+        ("release", json!({ "delete": true })),
+    ] {
+        let mut function = Function::unrestricted(bench.service(action));
+        function.access.owner_binding = true;
+        let mut input = json!({ "action": action, "key": "k", "leaseId": "l" });
+        input.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        function.answer_direct(input).await.expect("no refusal");
+    }
+    let attributes = bench.attributes.lock().expect("no panics while it is held").clone();
+    for (action, attributes) in &attributes {
+        assert!(attributes.contains("ownerPrincipal"), "{action}: {attributes:?}");
+    }
+    attributes
+}
+
 /// The actions of the clean-up after an execution that held one lock, and not the other.
 async fn called_by_the_cleanup() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
@@ -380,7 +401,10 @@ fn compare(file: &str, functions: &Actions) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operation_calls_the_actions_of_its_entry() {
-    let (mut called, attributes) = called_over_http().await;
+    let (mut called, mut attributes) = called_over_http().await;
+    for (action, named) in named_under_owner_binding().await {
+        attributes.entry(action).or_default().extend(named);
+    }
     called.extend(called_for_transactions().await);
     let entry = |operation: &&Operation| {
         (operation.name.to_owned(), operation.dynamodb.iter().map(|&action| action.to_owned()).collect())
