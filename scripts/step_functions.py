@@ -170,9 +170,7 @@ def make_function(name, handler):
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
-        Environment={
-            "Variables": {"LEASEHOLD_TABLE_NAME": TABLE, "LEASEHOLD_EXECUTION_KEY": arns["execution-key"]}
-        },
+        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE, "LEASEHOLD_EXECUTION_KEY": arns["execution-key"]}},
     )
     return made["FunctionArn"]
 
@@ -829,7 +827,7 @@ def permits(key, machine="permits", seconds=1, **arguments):
 
 
 def semaphore(key):
-    return functions_invoke({"action": "semaphore-get", "key": key}, "semaphore")
+    return functions_invoke({"action": "semaphore-get", "key": key})
 
 
 def permits_are_never_exceeded():
@@ -864,7 +862,7 @@ def permits_of_the_dead_return():
     """A holder and a waiter ahead die, and nobody cleans up: both are passed when their leases are over."""
     for action, more in (("acquire", {"permits": 2}), ("enqueue", {"leaseDurationMs": 4000})):
         request = {"action": f"semaphore-{action}", "key": "dead permits", "capacity": 2, "ownerName": "someone"}
-        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more}, "semaphore")
+        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more})
     execution = permits("dead permits", "short-permits", seconds=0)
     succeeded(execution, 60)
     assert timeouts(execution) > 1

@@ -95,9 +95,9 @@ variable "sort_key_name" {
 }
 
 variable "table_deletion_protection" {
-  description = "Whether DynamoDB refuses to delete the table. Terraform deletes the table with the module otherwise"
+  description = "Whether DynamoDB refuses to delete the tables. Terraform deletes the tables with the module otherwise: turn it on for what should stay"
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "table_kms_key_arn" {
@@ -122,6 +122,79 @@ variable "takeover_clock_check" {
   description = "Whether a takeover by an observed version also needs the service's clock to be past the lease, by more than clock_skew_ms. Otherwise the caller's word is enough"
   type        = bool
   default     = false
+}
+
+variable "transaction_table_arns" {
+  description = "ARNs of your tables that transactions may read and change. Empty, there are no transactions"
+  type        = list(string)
+  default     = []
+}
+
+variable "transaction_idle_seconds" {
+  description = "The idle time after which a transaction is rolled back"
+  type        = number
+  default     = 60
+}
+
+variable "transaction_retention_seconds" {
+  description = "The time for which the outcome of a transaction is kept"
+  type        = number
+  default     = 604800
+}
+
+variable "transaction_patience_ms" {
+  description = "The idle time after which a transaction is rolled back by another one that needs its item"
+  type        = number
+  default     = 1000
+}
+
+variable "jwt_sweep_scope" {
+  description = "With JWT, the scope that a token needs to sweep. Empty, every accepted token may"
+  type        = string
+  default     = ""
+}
+
+variable "release" {
+  description = "A name of this deployment, such as a commit. With it the functions that hold and ask run as published versions behind an alias. Empty, they do not"
+  type        = string
+  default     = ""
+}
+
+variable "rest_api" {
+  description = "A REST API beside the HTTP API: none, regional or private"
+  type        = string
+  default     = "none"
+
+  validation {
+    condition     = contains(["none", "regional", "private"], var.rest_api)
+    error_message = "The REST API must be none, regional or private."
+  }
+  validation {
+    condition     = var.rest_api == "none" || var.authorizer != "JWT"
+    error_message = "A REST API needs the authorizer AWS_IAM or NONE."
+  }
+  validation {
+    condition     = var.rest_api != "private" || length(var.rest_api_vpc_endpoint_ids) > 0
+    error_message = "A private REST API needs rest_api_vpc_endpoint_ids."
+  }
+}
+
+variable "rest_api_vpc_endpoint_ids" {
+  description = "With a private REST API, the interface endpoints of execute-api from which it may be called"
+  type        = list(string)
+  default     = []
+}
+
+variable "rest_api_source_ranges" {
+  description = "With a regional REST API, the address ranges from which it may be called. Empty, all"
+  type        = list(string)
+  default     = []
+}
+
+variable "rest_api_web_acl_arn" {
+  description = "With a REST API, a web ACL of AWS WAF for it. Empty, none"
+  type        = string
+  default     = ""
 }
 
 variable "functions" {

@@ -14,6 +14,7 @@ const {
   LeaseholdAuthorizer,
   LeaseholdFunctions,
   LeaseholdReleaseShift,
+  LeaseholdRestApi,
   LeaseholdTableDeletionPolicy,
 } = require("../lib");
 
@@ -214,4 +215,22 @@ test("table is kept, and its policy follows the property", () => {
   });
   const trial = synthesise({ tableDeletionPolicy: LeaseholdTableDeletionPolicy.DELETE });
   trial.hasResource("AWS::DynamoDB::Table", { DeletionPolicy: "Delete", UpdateReplacePolicy: "Retain" });
+});
+
+test("stack is the one of the snapshot", () => {
+  const { Resources } = synthesise({
+    watchConcurrency: 10,
+    wakeWaiters: true,
+    restApi: LeaseholdRestApi.REGIONAL,
+    transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"],
+    release: "one",
+  }).toJSON();
+  // The names of resources outlive a deployment: another name is another resource. Hashes of code and parameters are left out.
+  const names = Object.entries(Resources)
+    .filter(([, { Type }]) => !["AWS::ApiGateway::Deployment", "AWS::CDK::Metadata"].includes(Type))
+    .map(([name, { Type }]) => `${name}: ${Type}`);
+  const snapshot = `${names.sort().join("\n")}\n`;
+  const file = path.join(__dirname, "snapshot.txt");
+  if (process.env.UPDATE_SNAPSHOT) fs.writeFileSync(file, snapshot);
+  assert.strictEqual(snapshot, fs.readFileSync(file, "utf8"), "run UPDATE_SNAPSHOT=1 npm test, and read the diff");
 });

@@ -18,6 +18,8 @@ def main(folder, binaries):
     build = pathlib.Path(folder)
     shutil.rmtree(build, ignore_errors=True)
     del template["Globals"]["Function"]["CodeUri"]
+    application = template["Metadata"]["AWS::ServerlessRepo::Application"]
+    application |= {name: str(stacks.ROOT / application[name]) for name in ("LicenseUrl", "ReadmeUrl")}
     for resource in template["Resources"].values():
         properties = resource.get("Properties", {})
         if resource["Type"] == "AWS::Serverless::Function":

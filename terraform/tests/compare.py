@@ -13,8 +13,14 @@ import stacks
 # The template's parameters for the variables of a run.
 RUNS = {
     "defaults": {},
+    "whole": {
+        "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
+        "RestApi": "regional",
+    },
     "shared": {"Functions": "one", "FunctionUrl": "true", "WatchConcurrency": "10", "WakeWaiters": "true"},
 }
+# The tables by the ends of their ARNs.
+TABLES = {"one": "locks", "transactions": "transactions", "sweep": "transactions/sweep", "accounts": "items"}
 MACHINES = {"run_under_lock": "RunUnderLock", "cleanup": "CleanupStateMachine", "waker": "Waker"}
 
 
@@ -31,13 +37,7 @@ class Plan:
         }
 
     def actions(self, role):
-        return sorted(
-            {
-                action
-                for statement in self.statements(role)
-                for action in statement["Action"]
-            }
-        )
+        return sorted({action for statement in self.statements(role) for action in statement["Action"]})
 
     def statements(self, role):
         return [
@@ -50,6 +50,7 @@ class Plan:
     def summary(self):
         functions = self.of_type("aws_lambda_function")
         behind = {function["arn"]: name for name, function in functions.items()}
+        behind |= {alias["arn"]: name for name, alias in self.of_type("aws_lambda_alias").items()}
         integrations = {
             f"integrations/{integration['id']}": behind[integration["integration_uri"]]
             for integration in self.of_type("aws_apigatewayv2_integration").values()
@@ -61,11 +62,13 @@ class Plan:
                     "timeout": function["timeout"],
                     "reserved": function["reserved_concurrent_executions"] != -1,
                     "environment": sorted(function["environment"][0]["variables"]),
-                    "actions": [
-                        f"{action.removeprefix('dynamodb:')} on locks"
-                        for action in self.actions(role(name))
+                    "actions": sorted(
+                        f"{action.removeprefix('dynamodb:')} on {TABLES[resource.split('/')[-1]]}"
+                        for statement in self.statements(role(name))
+                        for action in statement["Action"]
+                        for resource in stacks.as_list(statement["Resource"])
                         if action.startswith("dynamodb:")
-                    ],
+                    ),
                     "withheld": [
                         attribute
                         for statement in self.statements(role(name))
