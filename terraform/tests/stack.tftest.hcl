@@ -104,7 +104,7 @@ run "whole" {
   }
 
   assert {
-    condition     = keys(aws_lambda_alias.live) == tolist(["Ask", "Hold"]) && aws_lambda_function.function["Hold"].publish && !aws_lambda_function.function["Read"].publish
+    condition     = join(",", keys(aws_lambda_alias.live)) == "Ask,Hold" && aws_lambda_function.function["Hold"].publish && !aws_lambda_function.function["Read"].publish
     error_message = "With a release those who hold and those who ask call published versions."
   }
   assert {
