@@ -26,6 +26,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 export LEASEHOLD=${LEASEHOLD:-$target/debug/leasehold}
+export LEASEHOLD_AGENT=${LEASEHOLD_AGENT:-$target/debug/leasehold-agent}
 export CONTEND_RUST=${CONTEND_RUST:-$target/debug/examples/contender}
 export CONTEND_RUST_AGENT=${CONTEND_RUST_AGENT:-$target/debug/examples/agent}
 export CONTEND_PYTHON=${CONTEND_PYTHON:-$target/python-client/venv/bin/python}
@@ -39,6 +40,7 @@ missing() {
 [[ -x $CONTEND_PYTHON ]] || missing "$CONTEND_PYTHON" 'run clients/python/test.sh'
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 if [[ ${1:-} == lambda ]]; then
+    [[ -x $LEASEHOLD_AGENT ]] || missing "$LEASEHOLD_AGENT" 'build it with cargo build --workspace'
     python3 -m unittest discover -q -s "$root/scripts/nemesis" -p 'test_lambda*'
     exec python3 "$root/scripts/nemesis/lambda_nemesis.py" "${@:2}"
 fi

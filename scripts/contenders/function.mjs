@@ -1,7 +1,7 @@
 // A function for scripts/contend.sh: works under a lock, by the TypeScript client, and writes to the store of the nemesis.
 // The loop at the end is a runtime: it asks for one invocation after the other.
 import { setTimeout as sleep } from "node:timers/promises";
-import { withLock } from "../../clients/typescript/dist/handlers.js";
+import { idempotent, withLock } from "../../clients/typescript/dist/handlers.js";
 import { Client } from "../../clients/typescript/dist/index.js";
 
 const { AWS_LAMBDA_RUNTIME_API: api, LAMBDA_SERVICE: url, LAMBDA_STORE: store } = process.env;
@@ -31,6 +31,18 @@ const wrapped = Object.fromEntries(
   ]),
 );
 
+async function workOnce(event, context) {
+  await work(event, context);
+  return context.leasehold.fencingToken;
+}
+
+const once = Object.fromEntries(
+  ["raise", "wait"].map((onContention) => [
+    onContention,
+    idempotent(workOnce, { key: "{key}", client, margin: 600, payload: ({ key }) => key, onContention }),
+  ]),
+);
+
 for (;;) {
   const next = await fetch(`http://${api}/2018-06-01/runtime/invocation/next`);
   const awsRequestId = next.headers.get("lambda-runtime-aws-request-id");
@@ -39,7 +51,8 @@ for (;;) {
   const event = await next.json();
   let [what, answer] = ["response", null];
   try {
-    await wrapped[event.contention](event, context);
+    const handler = (event.once ? once : wrapped)[event.contention];
+    answer = (await handler(event, context)) ?? null;
   } catch (error) {
     [what, answer] = ["error", { errorType: error.name, errorMessage: error.message }];
   }

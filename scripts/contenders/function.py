@@ -7,7 +7,7 @@ import time
 import urllib.request
 
 from leasehold import Client
-from leasehold.handlers import locked
+from leasehold.handlers import idempotent, locked
 
 client = Client(os.environ["LAMBDA_SERVICE"], owner_name=f"python:{os.getpid()}", lease=20, poll_interval=0.1)
 
@@ -46,10 +46,18 @@ WORK = {
     contention: locked(key="{key}", client=client, margin=0.6, on_contention=contention)(work)
     for contention in CONTENTIONS
 }
+ONCE = {
+    contention: idempotent(
+        key="{key}", client=client, margin=0.6, payload=lambda event: event["key"], on_contention=contention
+    )(lambda event, context: work(event, context) or context.leasehold.fencing_token)
+    for contention in ("raise", "wait")
+}
 ASYNCHRONOUS = locked(key="{key}", client=client, margin=0.6)(asynchronous_work)
 
 
 def handler(event, context):
+    if event.get("once"):
+        return ONCE[event["contention"]](event, context)
     if event["kind"] == "asynchronous":
         return ASYNCHRONOUS(event, context)
     return WORK[event["contention"]](event, context)

@@ -30,7 +30,7 @@ from readme_session import README_URL, ROOT, Shell, service
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TERMINAL = "In one terminal"
 # Ports of the pages' own servers.
-PORTS = ("8001", "8002", "8443")
+PORTS = ("2772", "8001", "8002", "8443")
 PYTHON = ROOT / "clients/python"
 TYPESCRIPT = ROOT / "clients/typescript"
 # What comes from this checkout, and the versions of what comes from elsewhere.

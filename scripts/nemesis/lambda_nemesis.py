@@ -1,7 +1,8 @@
 """Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given the same event twice.
 
-Each sandbox is a process behind a Runtime API of its own (lambda_runtime.py). The store checks fencing tokens, and
-lambda_checker.py reads what happened. A run in which one kind of end did not happen has shown nothing, and fails.
+Functions of the clients use their wrappers; the function of the kind `agent` has no client, and an extension beside it.
+Each sandbox has a Runtime API and an Extensions API of its own (lambda_runtime.py). The store checks fencing tokens,
+and lambda_checker.py reads what happened. A run in which one kind of end did not happen has shown nothing, and fails.
 """
 
 import argparse
@@ -28,6 +29,7 @@ CONTENDERS = ROOT / "scripts/contenders"
 COMMANDS = {
     "python": [os.environ.get("CONTEND_PYTHON", "python3"), "-m", "awslambdaric", "function.handler"],
     "typescript": ["node", str(CONTENDERS / "function.mjs")],
+    "agent": [sys.executable, str(CONTENDERS / "function_of_agent.py")],
 }
 TIMEOUT = 2.0
 MARGIN = 0.6
@@ -35,10 +37,15 @@ SKEW = 1.0
 """Seconds that the service allows between two clocks, and waits for before it judges a holder dead."""
 KEYS = ("Moe", "Larry")
 KINDS = ("returns", "returns", "returns", "raises", "dies", "overruns", "overruns", "stops", "asynchronous")
-SEEN = ("returned", "raised", "timed-out", "crashed", "paused", "twice")
+KINDS_OF_AGENT = (*KINDS, "keeps", "keeps", "keeps")
+ONCE = 0.3
+"""The part of the events that must have one result."""
+RECENT = 4
+"""The number of such events that come again and again, in any sandbox."""
+SEEN = ("returned", "raised", "timed-out", "crashed", "paused", "twice", "answered once", "kept")
 """A run goes on until each of these has happened, but no longer than `LONGER`."""
 LONGER = 60.0
-NEEDED = (*SEEN, "frozen", "written")
+NEEDED = (*SEEN, "frozen", "written", "shut down well")
 
 
 class Store:
@@ -76,6 +83,7 @@ class Nemesis:
         self.url = f"http://{self.service.address}"
         self.store = Store(self.note)
         self.probes = []
+        self.onces = 0
         self.ends = time.monotonic() + args.seconds
         self.failures = []
 
@@ -114,13 +122,21 @@ class Nemesis:
         longer = 0 if all(self.counts[kind] for kind in SEEN) else LONGER
         return time.monotonic() < self.ends + longer
 
-    def event(self):
-        return {
+    def event(self, kind):
+        event = {
             "key": self.random.choice(KEYS),
-            "kind": self.random.choice(KINDS),
+            "kind": self.random.choice(KINDS_OF_AGENT if kind == "agent" else KINDS),
             "contention": self.random.choice(("raise", "wait", "wait", "skip")),
             "seconds": self.random.choice((0.05, 0.2, 0.5)),
         }
+        if self.random.random() < ONCE:
+            self.onces += 1
+            number = self.random.randint(max(0, self.onces // 3 - RECENT), self.onces // 3)
+            # The agent leaves records of another form than the wrappers do.
+            key = f"{'agent' if kind == 'agent' else 'wrapper'}-{number}"
+            event |= {"once": True, "key": key, "contention": self.random.choice(("raise", "wait"))}
+            event["kind"] = self.random.choice(("returns", "returns", "raises", "dies", "overruns"))
+        return event
 
     def run(self, kind, number):
         """Gives one sandbox after the other events, until the time is over."""
@@ -142,13 +158,24 @@ class Nemesis:
             "AWS_LAMBDA_LOG_GROUP_NAME": "g",
             "AWS_LAMBDA_LOG_STREAM_NAME": "s",
         }
+        extensions = []
+        if kind == "agent":
+            with Server(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
+                listen = f"127.0.0.1:{free.server_address[1]}"
+            environment |= {
+                "LEASEHOLD_URL": self.url,
+                "LEASEHOLD_LISTEN": listen,
+                "LEASEHOLD_MARGIN": f"{MARGIN * 1000:.0f}ms",
+            }
+            extensions = [[os.environ["LEASEHOLD_AGENT"]]]
+        kept = []
         with open(self.folder / f"{kind}-{number}.log", "ab") as output:
-            sandbox = Sandbox(COMMANDS[kind], environment, output)
+            sandbox = Sandbox(COMMANDS[kind], environment, output, extensions)
         try:
             repeated = None
             while sandbox.is_alive and self.goes_on():
                 with self.lock:
-                    event = repeated or self.event()
+                    event = repeated or self.event(kind)
                     trouble, again = self.random.random(), self.random.random()
                     pause = self.random.uniform(0.2, 1.5)
                 self.counts["twice"] += repeated is not None
@@ -159,7 +186,12 @@ class Nemesis:
                 elif trouble < 0.3:
                     threading.Thread(target=self.pause, args=(sandbox, pause), daemon=True).start()
                 invocation = sandbox.invoke(event, TIMEOUT)
-                self.note("ended", who=invocation.id, how=invocation.how)
+                # What an extension releases, it releases before the sandbox is frozen.
+                sandbox.settle()
+                self.note("ended", who=invocation.id, how=invocation.how, **self.about(event, invocation))
+                if invocation.how == "returned" and event["kind"] == "keeps" and invocation.answer is not None:
+                    kept.append((event["key"], invocation.answer["kept"]))
+                    self.counts["kept"] += 1
                 self.note("found", key=event["key"], who=invocation.id, token=self.holder(event["key"]))
                 self.counts[invocation.how] += 1
                 # Whoever got no answer, or an error, sends the event again.
@@ -168,8 +200,22 @@ class Nemesis:
                 probe.start()
                 self.probes.append(probe)
             self.counts["frozen"] += sandbox.freezes
+            if sandbox.is_alive and sandbox.shut_down():
+                self.counts["shut down well"] += 1
+                self.note("shut", kept=kept)
+                for key in KEYS:
+                    self.note("left", key=key, token=self.holder(key))
         finally:
             sandbox.close()
+
+    def about(self, event, invocation):
+        """What the checker must know of an end."""
+        about = {"shut-down-well": invocation.shut_down_well}
+        self.counts["shut down well"] += invocation.shut_down_well
+        if event.get("once"):
+            about |= {"once": event["key"], "answer": invocation.answer}
+            self.counts["answered once"] += invocation.how == "returned"
+        return about
 
     def pause(self, sandbox, seconds):
         time.sleep(self.args.pause_after * seconds)
@@ -191,6 +237,9 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the events and the faults")
     parser.add_argument("--python", type=int, default=3, help="sandboxes at once")
     parser.add_argument("--typescript", type=int, default=3)
+    parser.add_argument(
+        "--agent", type=int, default=2, help="sandboxes with an extension, and a function without a client"
+    )
     parser.add_argument("--pause-after", type=float, default=0.2, help="part of a pause that goes before it")
     parser.add_argument("--keep", metavar="FOLDER", help="leave history and logs there")
     args = parser.parse_args()

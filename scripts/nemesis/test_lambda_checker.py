@@ -9,8 +9,8 @@ def wrote(who, token, accepted=True, key="Moe"):
     return {"event": "wrote", "key": key, "token": token, "who": who, "accepted": accepted}
 
 
-def ended(who, how="returned"):
-    return {"event": "ended", "who": who, "how": how}
+def ended(who, how="returned", **more):
+    return {"event": "ended", "who": who, "how": how, **more}
 
 
 def found(who, token, event="found", key="Moe"):
@@ -23,6 +23,12 @@ class CheckerTest(unittest.TestCase):
             *(wrote("A", 1), wrote("A", 9, key="Larry"), wrote("A", 1), ended("A"), found("A", None)),
             *(wrote("B", 2), ended("B", "timed-out"), found("B", 2), found("B", None, "probed")),
             *(wrote("C", 3), wrote("B", 2, accepted=False), ended("C", "raised"), found("C", 4)),
+            # One attempt dies, the next one has the result, and a late write of the first is refused.
+            *(wrote("D", 1, key="e"), ended("D", "crashed", once="e", answer=None)),
+            *(wrote("E", 2, key="e"), ended("E", once="e", answer=2), wrote("D", 1, False, key="e")),
+            *(ended("F", once="e", answer=2), ended("G", "raised", once="e", answer={"errorType": "LockHeld"})),
+            # A lock that was kept is released at the shutdown, and somebody else has it.
+            *({"event": "shut", "kept": [["Moe", 8]]}, {"event": "left", "key": "Moe", "token": 9}),
         ]
         self.assertEqual(violations(history), [])
 
@@ -41,6 +47,20 @@ class CheckerTest(unittest.TestCase):
     def test_lock_that_is_left_behind_is_found(self):
         for how in ("returned", "raised"):
             self.assert_found("left behind", wrote("A", 1), ended("A", how), found("A", 1))
+
+    def test_lock_that_a_shutdown_left_behind_is_found(self):
+        end = ended("A", "timed-out", **{"shut-down-well": True})
+        self.assert_found("left behind", wrote("A", 1), end, found("A", 1))
+
+    def test_lock_that_was_kept_beyond_its_sandbox_is_found(self):
+        left = {"event": "left", "key": "Moe", "token": 8}
+        self.assert_found("kept beyond its sandbox", {"event": "shut", "kept": [["Moe", 8]]}, left)
+
+    def test_run_after_a_result_is_found(self):
+        self.assert_found("ran again", wrote("A", 1, key="e"), ended("A", once="e", answer=1), wrote("B", 2, key="e"))
+
+    def test_second_result_is_found(self):
+        self.assert_found("two results", ended("A", once="e", answer=1), ended("B", once="e", answer=2))
 
     def test_lock_beyond_the_margin_is_found(self):
         self.assert_found("beyond the margin", wrote("A", 1), ended("A", "timed-out"), found("A", 1, "probed"))

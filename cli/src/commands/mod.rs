@@ -1,6 +1,7 @@
 //! One file for each command: its arguments, and a `main` that does the work.
 
 pub(crate) mod acquire;
+pub(crate) mod agent;
 pub(crate) mod break_lock;
 pub(crate) mod capacity;
 pub(crate) mod console;

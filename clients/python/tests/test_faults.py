@@ -395,23 +395,20 @@ def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, ke
 
 
 def test_close_is_bounded_however_many_locks_hang(
-    proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
+    proxy: Proxy, make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("leasehold.client.OPERATION_BOUND", 2.0)
-    monkeypatch.setattr("leasehold.aio.client.OPERATION_BOUND", 2.0)
     client = make_client(proxy.url, lease=60)
     for number in range(70):
         client.acquire(f"{key}-{number}").granted()
     proxy.fault = only("release", Hang())
     start = time.monotonic()
-    with pytest.raises(CloseError) as error:
+    with caplog.at_level(logging.WARNING):
         client.close()
     assert time.monotonic() - start < 30, "not two seconds for each"
-    assert len(error.value.errors) == 70
+    assert sum("goes on in the background" in message for message in caplog.messages) == 70
     proxy.let_pass()
-    monkeypatch.undo()
-    client.close()
-    assert all(make_client().get(f"{key}-{number}").state == "released" for number in range(70))
+    looker = make_client()
+    eventually(lambda: all(looker.get(f"{key}-{number}").state == "released" for number in range(70)))
 
 
 def test_reading_is_tried_again(proxy: Proxy, make_client: MakeClient, key: str) -> None:

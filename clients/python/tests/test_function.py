@@ -6,6 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,8 @@ def test_invocations_are_signed_for_lambda(lambda_: Lambda, key: str) -> None:
 def test_permits_and_several_locks_live_without_an_api(client: Client, key: str) -> None:
     semaphore = client.semaphore(key, 2)
     guard = semaphore.acquire(2, lease=20.0, heartbeat_interval=5.0).granted()
-    waiting = semaphore.acquire(wait=0.5)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(semaphore.acquire, wait=0.5).result()
     assert isinstance(waiting, Held), "it polled: there is no invocation that watches"
     guard.keep(1)
     semaphore.acquire().granted().release()

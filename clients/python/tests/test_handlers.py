@@ -123,9 +123,10 @@ def test_heartbeats_never_outlast_the_margin(client: Client, key: str) -> None:
         while context.leasehold.is_held:
             seen = client.get(key)
             if seen.record_version_number not in leases:
-                # It was sent after the look before, so less than `before` was left.
+                # It was carried out after the look before, so less than `before` was left. It may have waited on its
+                # way.
                 leases[seen.record_version_number] = seen.lease
-                assert seen.lease <= min(2.0, before + 0.5) + 0.01
+                assert seen.lease <= min(2.0, before + 0.5) + 0.25
             before = context.get_remaining_time_in_millis() / 1000
             time.sleep(0.02)
 

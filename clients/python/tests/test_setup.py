@@ -13,7 +13,7 @@ from urllib3.exceptions import SSLError
 
 from leasehold import Client, InvalidRequest, LockNotFound, Misconfigured, Unavailable
 from leasehold._http import _never_connected
-from leasehold._messages import Call
+from leasehold._messages import Call, unavailable
 from leasehold._world import World
 
 
@@ -35,7 +35,7 @@ class Unreachable:
     """A transport whose connections fail."""
 
     async def send(self, call: Call, timeout: float) -> Any:
-        raise Unavailable("cannot connect", sent=False)
+        raise unavailable("http://127.0.0.1:1/v1", OSError("cannot connect"), sent=False)
 
     def reset(self) -> None: ...
 
@@ -66,7 +66,10 @@ def test_wait_that_the_caller_chose_is_kept(key: str, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "leasehold"), pytest.raises(Unavailable):
         unreachable(world).acquire(key, wait=60)
     assert world.time > 60
-    assert caplog.messages == ["trying again: cannot connect"], "told at once, and once"
+    (told,) = caplog.messages
+    assert told.startswith("trying again: no answer from http://127.0.0.1:1/v1: cannot connect"), (
+        "told at once, and once"
+    )
 
 
 def test_service_that_has_answered_is_waited_for(key: str, proxy: Proxy) -> None:
@@ -114,7 +117,7 @@ def test_each_mistake_in_the_address_says_what_to_do(
 
 def test_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     proxy.fault = lambda request: Answer(404, b'{"message":"Not Found"}')
-    with pytest.raises(InvalidRequest, match=r"check the path of the URL .*404: Not Found"):
+    with pytest.raises(InvalidRequest, match=r"check the path of the URL .*404, .*: Not Found"):
         make_client(proxy.url).try_acquire(key)
     proxy.fault = lambda request: Answer(500, b'{"type":"misconfigured","status":500,"detail":"No table."}')
     with pytest.raises(Misconfigured, match="No table"):

@@ -1,4 +1,8 @@
 /** Acquiring one lock: polls or watches, and takeovers (rules C1, C4, K1). */
+import type { Duration } from "./duration.js";
+import { refuseDeadlock } from "./flow.js";
+import { delayOf } from "./holding.js";
+import type { Bound } from "./pacing.js";
 import { Acquisition, pursue } from "./acquisition.js";
 import type { Context } from "./context.js";
 import type { LockHeldError } from "./errors.js";
@@ -22,7 +26,7 @@ export interface TryAcquireOptions extends CallOptions, GuardOptions {
    * The time in which others must see no heartbeat before they may take over, in milliseconds: 100 to
    * 86400000. Default: the client's.
    */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** The payload to store, at most 256 KiB. Default: the row's payload stays. */
   data?: string | Uint8Array | undefined;
   /** If false, the payload is stored only if the row has none. Default: true. */
@@ -54,6 +58,15 @@ export interface AcquireOptions extends TryAcquireOptions {
   wait?: Wait | undefined;
 }
 
+/** Options of `withLock` and `locked`. */
+export interface ScopeOptions extends AcquireOptions {
+  /**
+   * Uses the guard of the scope around this one, where that holds the lock, and leaves its release to that scope.
+   * Default: false, and such a scope is refused with {@link WouldDeadlockError}.
+   */
+  reentrant?: boolean | undefined;
+}
+
 type AcquireBody = Omit<Requests["acquire"], "sequence" | "requestId">;
 
 /** One lease id for one lock. */
@@ -75,7 +88,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     private readonly options: TryAcquireOptions,
     leaseDuration: number,
   ) {
-    super(context, leaseDuration, options.lockDelay);
+    super(context, leaseDuration, delayOf(options));
     const target = { key, sortKey: options.sortKey };
     this.#patience = new Patience(context, target, options.ownerName ?? context.ownerName);
   }
@@ -186,10 +199,15 @@ export function acquire(
   context: Context,
   key: string,
   options: TryAcquireOptions,
-  wait: Wait | undefined,
+  wait: Bound | undefined,
 ): Promise<Guard | Held> {
+  if (wait !== undefined) refuseDeadlock(context, key, options.sortKey);
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const { sortKey, signal } = options;
-  return pursue(context, { key, sortKey, wait, signal }, () => new LockAcquisition(context, key, options, lease));
+  return pursue(
+    context,
+    { key, sortKey, wait, signal, inLine: true },
+    () => new LockAcquisition(context, key, options, lease),
+  );
 }

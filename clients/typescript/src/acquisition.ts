@@ -18,6 +18,7 @@ import {
 import { Held } from "./held.js";
 import type { ReleaseOutcome } from "./holding.js";
 import { Lease } from "./lease.js";
+import { Turn } from "./line.js";
 import type { Lock } from "./lock.js";
 import { type Numbered, type Numbers, numbered } from "./numbers.js";
 import {
@@ -26,7 +27,7 @@ import {
   OPERATION_BOUND_MS,
   requestTimeout,
   retryPause,
-  type Wait,
+  type Bound,
   WaitBudget,
 } from "./pacing.js";
 import { drawsOf } from "./runtime.js";
@@ -37,6 +38,8 @@ import { at, abortable, LinkedController, sleepUntil } from "./timers.js";
 interface Granted {
   readonly kind: "granted";
   release(): Promise<unknown>;
+  /** Keeps the turn of its waiter until the end of the hold. */
+  takeTurn(turn: Turn): void;
 }
 
 /** One lease id within a wait. */
@@ -200,8 +203,10 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
 export interface Pursuit {
   readonly key: string;
   readonly sortKey: string | undefined;
-  readonly wait: Wait | undefined;
+  readonly wait: Bound | undefined;
   readonly signal: AbortSignal | undefined;
+  /** Whether the waiters of this client for the key stand in line. */
+  readonly inLine?: boolean | undefined;
 }
 
 /** Makes attempts, each under a lease id of its own, until one is granted or the wait is over. */
@@ -231,7 +236,7 @@ export function pursue<Guard extends Granted, View extends Lock>(
 
 async function attempts<Guard extends Granted, View extends Lock>(
   context: Context,
-  { key, sortKey, wait, signal }: Pursuit,
+  { key, sortKey, wait, signal, inLine = false }: Pursuit,
   begin: () => Attempt<Guard, View>,
 ): Promise<Guard | Held<View>> {
   const { runtime } = context;
@@ -243,8 +248,14 @@ async function attempts<Guard extends Granted, View extends Lock>(
   /** The last useful answer, and the number of failed requests since. */
   let held: Held<View> | undefined;
   let failures = 0;
+  let turn: Turn | undefined;
   try {
     stop.signal.throwIfAborted();
+    if (budget && inLine && budget.deadline > begunAt) {
+      const came = await context.lines.turn(key, sortKey, budget, stop.signal);
+      if (came instanceof Turn) turn = came;
+      else if (came) return new Held(new LockHeldError("The wait in line is over.", came), came as View);
+    }
     if (budget) await giveWay(context, key, sortKey, budget.deadline, stop.signal);
     for (;;) {
       stop.signal.throwIfAborted();
@@ -255,12 +266,14 @@ async function attempts<Guard extends Granted, View extends Lock>(
         try {
           guard = await answerBy(context, attempt.ask(), cutAt, stop.signal);
           attempt.taken();
+          if (turn) guard.takeTurn(turn);
           return guard;
         } catch (error) {
           if (!(error instanceof LockHeldError)) throw error;
           refusal = error;
         }
         held = new Held(refusal, attempt.found(refusal, budget));
+        turn?.saw(held.lock);
         failures = 0;
         if (!budget || runtime.now() >= budget.deadline) return held;
         await attempt.rest(refusal, budget, stop.signal);
@@ -288,7 +301,10 @@ async function attempts<Guard extends Granted, View extends Lock>(
     }
   } finally {
     stop.unlink();
-    if (!guard) track(context, attempt.abandon());
+    if (!guard) {
+      track(context, attempt.abandon());
+      turn?.end();
+    }
   }
 }
 

@@ -1,8 +1,18 @@
 /** The client: all calls of the service, and the state between them. */
-import { acquire, type AcquireOptions, type TryAcquireOptions } from "./acquire.js";
+import { acquire, type AcquireOptions, type ScopeOptions, type TryAcquireOptions } from "./acquire.js";
 import { type Context, track } from "./context.js";
+import { type Duration, millisecondsOf } from "./duration.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
-import { AlreadyDoneError, InvalidRequestError, LockNotFoundError, UnavailableError } from "./errors.js";
+import {
+  AlreadyDoneError,
+  ClosedError,
+  CloseError,
+  InvalidRequestError,
+  LockNotFoundError,
+  UnavailableError,
+} from "./errors.js";
+import { releaseAtExit } from "./exit.js";
+import { heldHere } from "./flow.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
@@ -14,10 +24,11 @@ import {
   type TryAcquireAllOptions,
 } from "./joint.js";
 import { type Fetch, HttpTransport, type Token } from "./http.js";
+import { Lines } from "./line.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
-import { type CallOptions, checkDuration, checkLease, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
+import { type CallOptions, checkLease, checkWait, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { PermitsGuard } from "./permits.js";
 import { Sightings } from "./plan.js";
@@ -28,7 +39,8 @@ import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
 import { type Answers, retrying, type SendOptions, Service } from "./service.js";
 import { silent, type Telemetry } from "./telemetry.js";
-import { keepAlive } from "./timers.js";
+import { LEAVE_BOUND_MS } from "./pacing.js";
+import { at, keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
 import { type OneCallOptions, runTransaction, transact, type TransactionOptions } from "./transactions.js";
 import { messageOf, type Transport } from "./transport.js";
@@ -37,7 +49,7 @@ import type { components } from "./wire.js";
 
 type Schemas = components["schemas"];
 
-/** Options of a client. All durations in milliseconds. */
+/** Options of a client. Durations are milliseconds, or texts such as `"20s"`. */
 export interface ClientOptions {
   /**
    * The address of the service, with the stage if there is one:
@@ -56,15 +68,15 @@ export interface ClientOptions {
    */
   fetch?: Fetch | undefined;
   /** The default lease in milliseconds: 100 to 86400000. Default: 20000. */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /**
    * The interval between two polls of a held lock, at least 50. By default the client watches the lock, with
    * one read that waits at the service. If that is not possible, the interval is 1000, or the service's pause
    * if that is longer.
    */
-  pollInterval?: number | undefined;
+  pollInterval?: Duration | undefined;
   /** The time that a wait continues after the lease of the found holder: 0 or more. Default: 2000. */
-  waitMargin?: number | undefined;
+  waitMargin?: Duration | undefined;
   /**
    * Called when a release fails, and throwing would hide the result or the error of the work: at the end of
    * `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default:
@@ -94,6 +106,18 @@ function warnOfRelease(error: unknown, { key }: Holding): void {
 
 /** Options of `once`. */
 export type OnceOptions = Omit<AcquireOptions, "occurrence">;
+
+/** A decorator of functions and methods, whose result becomes a promise. */
+export type Locked<Arguments extends unknown[]> = <This, Given extends Arguments, T>(
+  work: (this: This, ...given: Given) => T | Promise<T>,
+  context?: ClassMethodDecoratorContext,
+) => (this: This, ...given: Given) => Promise<T>;
+
+/** A decorator of functions and methods that run once in each period. */
+export type OnceEvery = <This, Given extends unknown[], T>(
+  work: (this: This, ...given: Given) => T | Promise<T>,
+  context?: ClassMethodDecoratorContext,
+) => (this: This, ...given: Given) => Promise<Done<T> | AlreadyDone | Held>;
 
 /** This caller ran the occurrence, which is now completed. */
 export interface Done<T> {
@@ -140,7 +164,7 @@ export interface Renewal {
 /** Options of `resume`. All durations in milliseconds. */
 export interface ResumeOptions extends CallOptions, GuardOptions {
   /** A new lease: 100 to 86400000. Default: the record's. */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /**
    * The number that `detach` returned. Default: the client learns it from the service, with one more request.
    */
@@ -210,19 +234,22 @@ export class Client implements AsyncDisposable {
   constructor(options: ClientOptions = {}) {
     const runtime = options.runtime ?? systemRuntime;
     const onReleaseError = options.onReleaseError ?? warnOfRelease;
+    const guards = new Set<Holding>();
+    releaseAtExit(guards);
     this.#context = {
       service: new Service(transportOf(options), runtime, options.telemetry),
       telemetry: options.telemetry ?? silent,
       runtime,
       observations: new Observations(runtime),
+      lines: new Lines(runtime),
       sightings: new Sightings(runtime),
       ownerName: options.ownerName ?? defaultOwnerName(),
       lease: checkLease(options.lease ?? 20_000),
       pollInterval:
-        options.pollInterval === undefined ? undefined : checkDuration("pollInterval", options.pollInterval),
-      waitMargin: checkDuration("waitMargin", options.waitMargin ?? 2000),
+        options.pollInterval === undefined ? undefined : millisecondsOf(options.pollInterval, "pollInterval"),
+      waitMargin: millisecondsOf(options.waitMargin ?? 2000, "waitMargin"),
       watching: { isPossible: true },
-      guards: new Set(),
+      guards,
       releases: new Releases(),
       underWay: new Set(),
       closed: this.#closing.signal,
@@ -256,15 +283,14 @@ export class Client implements AsyncDisposable {
 
   /**
    * Waits for the lock: watches it, takes it over from a holder that died, and gives up when `wait` is over. Not
-   * reentrant: a client waits for its own lock, too.
+   * reentrant: a client waits for its own lock, too, and inside of a scope of that lock the wait is refused.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    * @throws {LockNotFoundError} with `onlyIfExists`.
    */
   async acquire(key: string, options: AcquireOptions = {}): Promise<Guard | Held> {
     const { wait = "lease" } = options;
-    if (typeof wait === "number") checkDuration("wait", wait);
-    return acquire(this.#context, key, options, wait);
+    return acquire(this.#context, key, options, checkWait(wait));
   }
 
   /**
@@ -274,9 +300,51 @@ export class Client implements AsyncDisposable {
    *
    * @throws {LockHeldError} the wait was over.
    * @throws {LockLostError} `body` came to its end, but the lock was lost meanwhile.
+   * @throws {WouldDeadlockError} the scope around this one holds the lock.
    */
-  async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: AcquireOptions = {}): Promise<T> {
+  async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: ScopeOptions = {}): Promise<T> {
+    if (options.reentrant === true) {
+      const outer = heldHere().find((guard) => guard.blocks(this.#context, key, options.sortKey));
+      if (outer instanceof Guard) {
+        const result = await body(outer);
+        outer.throwIfLost();
+        return result;
+      }
+    }
     return under(this.#context, (await this.acquire(key, options)).granted(), body);
+  }
+
+  /**
+   * Returns a decorator, which runs a function or a method under the lock: `client.locked("key")(work)`, or
+   * `@client.locked("key")` above a method. The key may be a function of the arguments. As {@link withLock}.
+   */
+  locked<Arguments extends unknown[]>(
+    key: string | ((...given: Arguments) => string),
+    options: ScopeOptions = {},
+  ): Locked<Arguments> {
+    const client = this;
+    return (work) =>
+      function (this: ThisParameterType<typeof work>, ...given) {
+        const name = typeof key === "string" ? key : key(...given);
+        return client.withLock(name, () => work.apply(this, given), options);
+      };
+  }
+
+  /**
+   * Returns a decorator, which runs a function at most once in each period, over all processes that share the key:
+   * `client.onceEvery("report", "1h")(work)`. Periods begin at multiples since the epoch, in UTC. Who comes while
+   * another one runs the period does not wait, and gets `Held`, unless `wait` says so. As {@link once}.
+   */
+  onceEvery(key: string, period: Duration, options: OnceOptions = {}): OnceEvery {
+    const every = millisecondsOf(period, "period");
+    if (!(every >= 1000)) throw new InvalidRequestError("period must be a second or more.", "period");
+    const client = this;
+    return (work) =>
+      function (this: ThisParameterType<typeof work>, ...given) {
+        const now = client.#context.runtime.epoch();
+        const occurrence = new Date(Math.floor(now / every) * every).toISOString();
+        return client.once(key, occurrence, () => work.apply(this, given), { wait: 0, ...options });
+      };
   }
 
   /**
@@ -337,7 +405,7 @@ export class Client implements AsyncDisposable {
   /** Sends one heartbeat under a lease id that has no guard here, with its retries. */
   #renew(
     body: ResumeBody & WirePayload & { deleteData?: true },
-    options: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+    options: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: Duration | undefined },
   ): Promise<Resumed<Answers["heartbeat"]>> {
     const { service } = this.#context;
     return renewOnce(
@@ -416,8 +484,7 @@ export class Client implements AsyncDisposable {
    */
   async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<JointGuard | Held> {
     const { wait = "lease" } = options;
-    if (typeof wait === "number") checkDuration("wait", wait);
-    return acquireAll(this.#context, locks, options, wait);
+    return acquireAll(this.#context, locks, options, checkWait(wait));
   }
 
   /** Waits for all locks, runs `body` under them, and releases them: as {@link withLock}. */
@@ -718,20 +785,20 @@ export class Client implements AsyncDisposable {
    *
    * @throws {InvalidRequestError} the list is malformed; nothing was loaded.
    */
-  loadObservations(list: readonly SavedObservation[], { margin = 1000 }: { margin?: number } = {}): void {
+  loadObservations(list: readonly SavedObservation[], { margin = 1000 }: { margin?: Duration } = {}): void {
     if (!Array.isArray(list)) throw new InvalidRequestError("The saved observations are no list.", "list");
-    this.#context.observations.load(list as readonly SavedObservation[], checkDuration("margin", margin));
+    this.#context.observations.load(list as readonly SavedObservation[], millisecondsOf(margin, "margin"));
   }
 
   /**
-   * Ends all waits (with an `AbortError`), releases all locks, and waits for the answers. One failure does not stop
-   * the others.
+   * Ends all waits (with a `ClosedError`), releases all locks, and waits for the answers: for two seconds, after which
+   * the releases go on in the background, with a warning. One failure does not stop the others.
    *
-   * @throws {AggregateError} of all failures; those locks are free one lease after their last heartbeats.
+   * @throws {CloseError} of all failures; those locks are free one lease after their last heartbeats.
    */
   async close(): Promise<void> {
     const failures = await this.#closeOnce();
-    if (failures.size > 0) throw new AggregateError(failures.values(), "Not all locks could be released.");
+    if (failures.size > 0) throw new CloseError([...failures.values()]);
   }
 
   /** Closes as {@link close}, but never throws: `onReleaseError` receives the failure. */
@@ -748,17 +815,36 @@ export class Client implements AsyncDisposable {
 
   async #close(): Promise<Map<Holding, unknown>> {
     const { guards, underWay, runtime } = this.#context;
-    this.#closing.abort(new DOMException("The client was closed.", "AbortError"));
+    this.#closing.abort(new ClosedError());
     // Background work does not keep the process alive; a caller that waits for it does.
     const letGo = keepAlive(runtime);
     const failures = new Map<Holding, unknown>();
-    while (guards.size > 0 || underWay.size > 0) {
-      const releases = [...guards].map((guard) =>
-        guard.release().catch((error: unknown) => failures.set(guard, error)),
-      );
-      await Promise.all([...releases, ...underWay]);
+    const toTheEnd = async (): Promise<void> => {
+      while (guards.size > 0 || underWay.size > 0) {
+        const releases = [...guards].map((guard) =>
+          guard.release().catch((error: unknown) => failures.set(guard, error)),
+        );
+        await Promise.all([...releases, ...underWay]);
+      }
+    };
+    let cancel = (): void => undefined;
+    const late = new Promise<"late">((resolve) => {
+      cancel = at(runtime, runtime.now() + LEAVE_BOUND_MS, () => {
+        resolve("late");
+      });
+    });
+    const all = toTheEnd().finally(letGo);
+    const outcome = await Promise.race([all, late]);
+    cancel();
+    if (outcome === "late") {
+      const keys = [...guards].map(({ key }) => JSON.stringify(key)).join(", ");
+      console.warn(`leasehold: the client is closed, and goes on to release in the background: ${keys}`);
+      const told = new Map(failures);
+      void all.then(() => {
+        for (const [guard, error] of failures) if (!told.has(guard)) this.#context.releaseFailed(error, guard);
+      });
+      return told;
     }
-    letGo();
     return failures;
   }
 }

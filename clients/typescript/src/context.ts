@@ -1,10 +1,13 @@
 /** The state that the parts of one client share. */
 import type { GuardHost } from "./holding.js";
+import type { Lines } from "./line.js";
 import type { Observations } from "./observations.js";
 import type { Sightings } from "./plan.js";
 
 export interface Context extends GuardHost {
   readonly observations: Observations;
+  /** The lines of this client's waiters. */
+  readonly lines: Lines;
   readonly sightings: Sightings;
   readonly ownerName: string;
   /** The default lease in milliseconds, as are the next two. */

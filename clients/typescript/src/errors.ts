@@ -25,12 +25,15 @@ export type ErrorKind =
   | "committed"
   | "condition-failed"
   | "transaction-not-found"
-  | "payload-mismatch";
+  | "payload-mismatch"
+  | "would-deadlock"
+  | "closed"
+  | "not-released";
 
 /**
  * Reason of a loss. `expired` is the holder's own finding: the lease ran out by its clock before a heartbeat
  * was answered. `queued` occurs with semaphores: the lease id waits for its permits. `deadline`: the invocation of the
- * Lambda function ends.
+ * Lambda function ends. `max-hold`: it was held for as long as it may be.
  */
 export type LostReason =
   | "absent"
@@ -40,14 +43,31 @@ export type LostReason =
   | "queued"
   | "not-queued"
   | "expired"
-  | "deadline";
+  | "deadline"
+  | "max-hold";
 
 /** The base of all errors of this package. No message and no property ever shows a lease id. */
 export abstract class LeaseholdError extends Error {
   abstract readonly kind: ErrorKind;
+
+  /** Whether the same call may succeed later, as it is. False: the caller, or an operator, must change something. */
+  get retryable(): boolean {
+    return RETRYABLE.has(this.kind);
+  }
+
   /** The id of the transaction, where the error is about one. */
   declare transactionId?: string;
 }
+
+const RETRYABLE: ReadonlySet<ErrorKind> = new Set([
+  "held",
+  "queue-full",
+  "superseded",
+  "throttled",
+  "unavailable",
+  "contended",
+  "rolled-back",
+]);
 
 /**
  * Another owner holds the lock. Thrown by `granted()` and `withLock` only: otherwise contention is a value,
@@ -83,6 +103,42 @@ export class LockLostError extends LeaseholdError {
   ) {
     super(`The lock ${JSON.stringify(key)} is lost: ${detail}`, options);
     if (lock) this.lock = lock;
+  }
+}
+
+/**
+ * The running scope holds the lock already, and would wait for itself. Locks are not reentrant: hand the guard on, or say
+ * `reentrant: true`. A scope is `withLock`, and everything that was started in it.
+ */
+export class WouldDeadlockError extends LeaseholdError {
+  readonly kind = "would-deadlock";
+
+  constructor(readonly key: string) {
+    super(
+      `The lock ${JSON.stringify(key)} is held here already, and waiting for it would never end: pass its guard on, or ` +
+        "use withLock(..., { reentrant: true }).",
+    );
+  }
+}
+
+/** The client was closed. */
+export class ClosedError extends LeaseholdError {
+  readonly kind = "closed";
+
+  constructor() {
+    super("The client was closed.");
+  }
+}
+
+/** Some locks could not be released by `close`. They are free one lease after their last heartbeats. */
+export class CloseError extends LeaseholdError {
+  readonly kind = "not-released";
+
+  constructor(
+    /** Each failure. */
+    readonly errors: readonly unknown[],
+  ) {
+    super(`${errors.length} of the locks could not be released: ${String(errors[0])}`);
   }
 }
 
@@ -334,6 +390,10 @@ const classes = {
   TransactionCommittedError,
   ConditionFailedError,
   TransactionNotFoundError,
+  PayloadMismatchError,
+  WouldDeadlockError,
+  ClosedError,
+  CloseError,
 };
 for (const [name, { prototype }] of Object.entries(classes)) Object.defineProperty(prototype, "name", { value: name });
 

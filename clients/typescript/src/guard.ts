@@ -53,6 +53,11 @@ export class Guard extends Holding<Change> {
     return this.#isWanted;
   }
 
+  /** @internal */
+  override blocks(host: object, key: string, sortKey: string | undefined, permits?: number): boolean {
+    return permits === undefined && super.blocks(host, key, sortKey);
+  }
+
   /** The version, which changes with every heartbeat. */
   get recordVersionNumber(): string {
     return this.currentVersion;

@@ -15,7 +15,8 @@
 import type { TryAcquireOptions } from "./acquire.js";
 import type { Client } from "./client.js";
 import { InvalidRequestError } from "./errors.js";
-import { type Duration, type KeyOf, keyReader, millisecondsOf } from "./event.js";
+import { type Duration, millisecondsOf } from "./duration.js";
+import { type KeyOf, keyReader } from "./event.js";
 import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { Deadline, InvocationGuard, type LambdaContext } from "./invocation.js";

@@ -1,5 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The common part of all guards: heartbeats, loss and release (rules C2, C7 and C8). */
+import { type Duration, millisecondsOf } from "./duration.js";
 import {
   InvalidRequestError,
   isRetryable,
@@ -10,6 +11,8 @@ import {
   TooLateError,
 } from "./errors.js";
 import type { Lease } from "./lease.js";
+import type { Turn } from "./line.js";
+import type { Lock } from "./lock.js";
 import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
 import { checkLease } from "./options.js";
 import {
@@ -21,6 +24,7 @@ import {
 } from "./pacing.js";
 import type { Releases } from "./releases.js";
 import type { Runtime } from "./runtime.js";
+import { leave } from "./leaving.js";
 import { retrying, type SendOptions, type Service } from "./service.js";
 import type { Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
@@ -38,7 +42,7 @@ export interface GuardOptions {
    * The interval between two heartbeats: at most half the lease. Default: a quarter of the lease. `false`:
    * the caller sends the heartbeats.
    */
-  heartbeatInterval?: number | false | undefined;
+  heartbeatInterval?: Duration | false | undefined;
   /**
    * Keeps believing in the lock when its lease has run out and the service cannot be reached. **Another
    * holder may have taken it over meanwhile.** Use this only for work where two holders are better than none.
@@ -51,20 +55,53 @@ export interface GuardOptions {
    */
   onAtRisk?: ((guard: Holding) => void) | undefined;
   /** The threshold of `onAtRisk`, above 0. Default: half the lease. */
-  atRiskBelow?: number | undefined;
+  atRiskBelow?: Duration | undefined;
   /**
    * The holder believes in its lease less this many milliseconds, and its heartbeats keep pace with that. The
    * delay is for resources that still serve requests after their sender has stopped. Below the lease.
    * Default: 0.
    */
-  lockDelay?: number | undefined;
+  lockDelay?: Duration | undefined;
+  /**
+   * The longest time to hold the lock, above 0. At its end the guard is lost, with the reason `max-hold`, and the lock
+   * is free one lease after its last heartbeat. Default: none.
+   */
+  maxHold?: Duration | undefined;
+}
+
+/** The same, in milliseconds. */
+interface Settings {
+  readonly heartbeatInterval: number | false | undefined;
+  readonly holdOnUnavailable: boolean;
+  readonly onAtRisk: ((guard: Holding) => void) | undefined;
+  readonly atRiskBelow: number | undefined;
+  readonly maxHold: number;
+}
+
+/** Returns the time at the end of each lease in which its holder does not believe in it. */
+export function delayOf({ lockDelay = 0 }: Pick<GuardOptions, "lockDelay">): number {
+  return millisecondsOf(lockDelay, "lockDelay");
+}
+
+function settingsOf(options: GuardOptions): Settings {
+  const { heartbeatInterval, holdOnUnavailable = false, onAtRisk, atRiskBelow, maxHold = Infinity } = options;
+  return {
+    heartbeatInterval:
+      heartbeatInterval === undefined || heartbeatInterval === false
+        ? heartbeatInterval
+        : millisecondsOf(heartbeatInterval, "heartbeatInterval"),
+    holdOnUnavailable,
+    onAtRisk,
+    atRiskBelow: atRiskBelow === undefined ? undefined : millisecondsOf(atRiskBelow, "atRiskBelow"),
+    maxHold: millisecondsOf(maxHold, "maxHold"),
+  };
 }
 
 /** Refuses options that could not keep a lock of this lease. */
-export function checkGuardOptions(
-  { heartbeatInterval, atRiskBelow, lockDelay = 0 }: GuardOptions,
-  published: number,
-): void {
+export function checkGuardOptions(options: GuardOptions, published: number): void {
+  const { heartbeatInterval, atRiskBelow, maxHold } = settingsOf(options);
+  const lockDelay = delayOf(options);
+  if (!(maxHold > 0)) throw new InvalidRequestError("maxHold must be above 0 milliseconds.", "maxHold");
   if (!(lockDelay >= 0 && lockDelay < published))
     throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
   const lease = published - lockDelay;
@@ -140,6 +177,7 @@ export interface Grant extends Renewal {
   /** The last number that was taken under the lease id. */
   readonly sequence: number;
   readonly outcome: Outcome;
+  readonly ownerName?: string | undefined;
 }
 
 /**
@@ -161,7 +199,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly outcome: Outcome;
 
   readonly #context: GuardHost;
-  readonly #options: GuardOptions;
+  readonly #settings: Settings;
+  readonly #holdEnds: number;
   readonly #leaseId: string;
   readonly #grantedAt: number;
   readonly #lease: Lease;
@@ -183,17 +222,22 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly #lostController = new AbortController();
   #lost: LockLostError | undefined;
   #released: Promise<ReleaseOutcome> | undefined;
+  /** The turn in the client's line, which ends with the hold. */
+  #place: Turn | undefined;
+  readonly #ownerName: string;
 
   /** @internal */
   protected constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
     this.#context = context;
-    this.#options = options;
+    this.#settings = settingsOf(options);
     this.key = grant.key;
     this.sortKey = grant.sortKey;
     this.fencingToken = grant.fencingToken;
     this.outcome = grant.outcome;
     this.#leaseId = grant.leaseId;
+    this.#ownerName = grant.ownerName ?? "";
     this.#grantedAt = context.runtime.now();
+    this.#holdEnds = this.#grantedAt + this.#settings.maxHold;
     this.#lease = lease;
     this.#numbers = new Numbers(grant.sequence);
     this.#leaseDuration = grant.leaseDurationMs;
@@ -227,12 +271,13 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   remaining(): number {
     if (this.#ended.signal.aborted) return 0;
-    return Math.max(0, this.#lease.validUntil - this.#context.runtime.now());
+    return Math.max(0, Math.min(this.#lease.validUntil, this.#holdEnds) - this.#context.runtime.now());
   }
 
   /** Whether the lock is held now. False as soon as it is lost or its release begins. */
   get isHeld(): boolean {
-    return !this.#ended.signal.aborted && (this.#options.holdOnUnavailable === true || this.remaining() > 0);
+    if (this.#ended.signal.aborted || this.#context.runtime.now() >= this.#holdEnds) return false;
+    return this.#settings.holdOnUnavailable || this.remaining() > 0;
   }
 
   /** The reason of the loss; undefined while the lock is held, and after a release. */
@@ -266,9 +311,10 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   protected async renewBy(
     change: () => Change,
-    { lease = this.#leaseDuration, signal }: { lease?: number | undefined; signal?: AbortSignal | undefined },
+    { lease: chosen, signal }: { lease?: Duration | undefined; signal?: AbortSignal | undefined },
   ): Promise<void> {
-    checkGuardOptions(this.#options, checkLease(lease));
+    const lease = chosen === undefined ? this.#leaseDuration : checkLease(chosen);
+    checkGuardOptions(this.#settings, lease);
     const linked = new LinkedController(signal, this.#ended.signal);
     // The previous turn may pause in the background.
     const letGo = keepAlive(this.#context.runtime);
@@ -319,6 +365,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#end(new LockLostError(this.key, "released", "It was handed on."));
     this.#context.guards.delete(this);
     this.#released = Promise.resolve("absent");
+    this.#place?.end();
     const { key, sortKey } = this;
     return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
   }
@@ -330,10 +377,40 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.lost) return;
     try {
-      await this.release();
+      await leave(this.#context.runtime, this);
     } catch (error) {
       this.releaseFailed(error);
     }
+  }
+
+  /** @internal */
+  blocks(host: object, key: string, sortKey: string | undefined, _permits?: number): boolean {
+    return host === this.#context && key === this.key && sortKey === this.sortKey;
+  }
+
+  /** @internal */
+  takeTurn(turn: Turn): void {
+    this.#place = turn;
+    turn.holds(() => (this.isHeld ? this.view() : undefined));
+  }
+
+  /**
+   * How the lock is held, for the waiters of the same client.
+   *
+   * @internal
+   */
+  protected view(): Lock {
+    const { key, sortKey, fencingToken } = this;
+    return {
+      key,
+      ...(sortKey !== undefined && { sortKey }),
+      state: "held",
+      ownerName: this.#ownerName,
+      recordVersionNumber: this.#version,
+      leaseDurationMs: this.#leaseDuration,
+      fencingToken,
+      attributes: {},
+    };
   }
 
   /** @internal */
@@ -376,6 +453,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       throw error;
     } finally {
       guards.delete(this);
+      this.#place?.end();
     }
   }
 
@@ -402,8 +480,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     const wanted = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...change };
     const knownLoss = this.#lossByNow();
     if (knownLoss) throw this.#lose(knownLoss);
-    const until =
-      this.#options.holdOnUnavailable === true ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
+    const until = this.#settings.holdOnUnavailable ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
     await retryingTurns(
       runtime,
       async (sendOptions) => {
@@ -493,14 +570,14 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     } catch {
       // The lock was lost, and `signal` reports the loss; or the lease is about to run out; or the holder
       // holds on.
-      if (this.#options.holdOnUnavailable === true) this.#scheduleBeat(this.#context.runtime.now());
+      if (this.#settings.holdOnUnavailable) this.#scheduleBeat(this.#context.runtime.now());
     }
   }
 
   /** Sets the timer of the next heartbeat, one interval after `since`. */
   #scheduleBeat(since: number): void {
     this.#cancelBeat();
-    const { heartbeatInterval } = this.#options;
+    const { heartbeatInterval } = this.#settings;
     if (heartbeatInterval === false || this.#ended.signal.aborted) return;
     const { runtime } = this.#context;
     const generation = this.#generation;
@@ -515,7 +592,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#cancelWatch();
     if (this.#ended.signal.aborted) return;
     const { runtime } = this.#context;
-    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#options;
+    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#settings;
     const generation = this.#generation;
     const { validUntil } = this.#lease;
     const timers: (() => void)[] = [];
@@ -529,13 +606,11 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       };
       timers.push(at(runtime, validUntil - (atRiskBelow ?? this.#leaseDuration / 2), warn, true));
     }
-    if (holdOnUnavailable !== true) {
-      const expire = (): void => {
-        const loss = this.#lossByNow();
-        if (loss) this.#lose(loss);
-      };
-      timers.push(at(runtime, validUntil, expire, true));
-    }
+    const expire = (): void => {
+      const loss = this.#lossByNow();
+      if (loss) this.#lose(loss);
+    };
+    timers.push(at(runtime, holdOnUnavailable ? this.#holdEnds : Math.min(validUntil, this.#holdEnds), expire, true));
   }
 
   /**
@@ -543,6 +618,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   #lossByNow(): LockLostError | undefined {
     if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
+    if (this.#context.runtime.now() >= this.#holdEnds)
+      return new LockLostError(this.key, "max-hold", "It was held for as long as it may be.");
     return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", {
       cause: this.#trouble,
     });
@@ -555,6 +632,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       this.#context.guards.delete(this);
       this.#context.telemetry.record({ name: "loss", reason: error.reason });
       this.#end(error);
+      this.#place?.end();
       this.#lostController.abort(error);
     }
     return this.#lost;

@@ -86,12 +86,13 @@ export class HttpTransport implements Transport {
     if (method === "POST") headers["content-type"] = "application/json";
     if (this.token !== undefined) headers["authorization"] = `Bearer ${await bearer(this.token)}`;
     const url = this.#base + path + (method === "GET" ? queryString(request) : "");
+    const body = method === "POST" ? bodyOf(request) : undefined;
     try {
       signal.throwIfAborted();
       const response = await this.#send(url, {
         method,
         headers,
-        ...(method === "POST" && { body: JSON.stringify(request) }),
+        ...(body !== undefined && { body }),
         // A redirect means a wrong address. Following it would pass the token on, and turn a POST into a GET.
         redirect: "manual",
         signal,
@@ -104,9 +105,20 @@ export class HttpTransport implements Transport {
   }
 }
 
+/** The members as JSON. */
+function bodyOf(request: Readonly<Record<string, unknown>>): string {
+  try {
+    return JSON.stringify(request);
+  } catch (error) {
+    // A BigInt, or a circle.
+    throw new InvalidRequestError(`The request is not JSON: ${messageOf(error)}`, "attributes", { cause: error });
+  }
+}
+
 /** The token, which no error message repeats. */
 async function bearer(token: Token): Promise<string> {
   const text = typeof token === "string" ? token : await renewed(token);
+  if (typeof text !== "string" || text === "") throw new InvalidRequestError("The token is empty.", "token");
   if (!/^[\x20-\x7e]*$/.test(text)) {
     throw new InvalidRequestError(
       "The token is not one line of printable ASCII: trim() what was read from a file.",

@@ -5,7 +5,7 @@
  * are semaphores, read/write locks and fair locks ({@link Semaphore}), several locks at once ({@link JointGuard}) and
  * elections ({@link Election}). A {@link Transaction} changes many items of DynamoDB tables together, or not at all.
  */
-export type { AcquireOptions, TryAcquireOptions } from "./acquire.js";
+export type { AcquireOptions, ScopeOptions, TryAcquireOptions } from "./acquire.js";
 export { CapacityMeter, type ConsumedCapacity } from "./capacity.js";
 export { deriveTransactionId } from "./derived.js";
 export {
@@ -16,6 +16,8 @@ export {
   type Done,
   type ListItemsOptions,
   type ListOptions,
+  type Locked,
+  type OnceEvery,
   type OnceOptions,
   type Page,
   type ReadOptions,
@@ -23,9 +25,12 @@ export {
   type ResumeOptions,
   type TransactionStatus,
 } from "./client.js";
+export type { Duration } from "./duration.js";
 export { type CampaignOptions, Election, type Leader } from "./election.js";
 export {
   AlreadyDoneError,
+  ClosedError,
+  CloseError,
   ConditionFailedError,
   CorruptRecordError,
   type ErrorKind,
@@ -49,6 +54,7 @@ export {
   TransactionRolledBackError,
   UnavailableError,
   VersionMismatchError,
+  WouldDeadlockError,
   WrongKindError,
 } from "./errors.js";
 export { Guard } from "./guard.js";

@@ -1,4 +1,9 @@
 /** Several locks at once, all or none (rule K6). */
+import type { Duration } from "./duration.js";
+import { refuseDeadlock } from "./flow.js";
+import type { Turn } from "./line.js";
+import { delayOf } from "./holding.js";
+import type { Bound } from "./pacing.js";
 import { Acquisition, pursue } from "./acquisition.js";
 import { type Context, track } from "./context.js";
 import {
@@ -30,7 +35,7 @@ export interface TryAcquireAllOptions extends GuardOptions {
    * The time in which others must see no heartbeat before they may take over, in milliseconds: 100 to
    * 86400000. Default: the client's.
    */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** Ends the call, at whatever it waits for; it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -98,6 +103,11 @@ export class JointGuard implements AsyncDisposable {
     for (const guard of this.guards) guard.throwIfLost();
   }
 
+  /** @internal */
+  takeTurn(_turn: Turn): void {
+    // Who asks for several locks does not stand in line.
+  }
+
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
   granted(): this {
     return this;
@@ -133,6 +143,11 @@ export class JointGuard implements AsyncDisposable {
   }
 
   /** @internal */
+  blocks(host: object, key: string, sortKey: string | undefined): boolean {
+    return this.guards.some((guard) => guard.blocks(host, key, sortKey));
+  }
+
+  /** @internal */
   releaseFailed(error: unknown): void {
     for (const guard of this.guards) guard.releaseFailed(error);
   }
@@ -163,7 +178,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     private readonly options: TryAcquireAllOptions,
     leaseDuration: number,
   ) {
-    super(context, leaseDuration, options.lockDelay, names.length);
+    super(context, leaseDuration, delayOf(options), names.length);
   }
 
   protected async send(): Promise<JointGuard> {
@@ -187,7 +202,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     const guards = answer.locks.map(({ key, sortKey: wireSortKey, recordVersionNumber: version }) => {
       const sortKey = wireSortKey ?? undefined;
       observations.forget(key, sortKey);
-      const lease = new Lease(options.lockDelay);
+      const lease = new Lease(delayOf(options));
       lease.send(numbers.last, this.leaseDuration, this.lease.startedAt);
       lease.renewed(answer.leaseDurationMs);
       const { fencingToken, leaseDurationMs } = answer;
@@ -267,8 +282,13 @@ export async function acquireAll(
   context: Context,
   locks: readonly LockName[],
   options: TryAcquireAllOptions,
-  wait: Wait | undefined,
+  wait: Bound | undefined,
 ): Promise<JointGuard | Held> {
+  if (wait !== undefined)
+    for (const name of locks) {
+      const { key, sortKey } = typeof name === "string" ? { key: name, sortKey: undefined } : name;
+      refuseDeadlock(context, key, sortKey);
+    }
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
   const names = locks.map((name) =>

@@ -1,5 +1,7 @@
 /** The options of a caller, and their checks. */
+import { type Duration, millisecondsOf } from "./duration.js";
 import { InvalidRequestError } from "./errors.js";
+import type { Bound, Wait } from "./pacing.js";
 
 /** The sort key, on a table that has one, and the signal that ends the call. */
 export interface CallOptions {
@@ -11,7 +13,7 @@ export interface CallOptions {
 /** Options of a heartbeat. */
 export interface HeartbeatOptions extends CallOptions {
   /** A new lease, in milliseconds: 100 to 86400000. Default: the guard's; without a guard, the record's. */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** A new payload; `null` removes it. Default: unchanged. */
   data?: string | Uint8Array | null | undefined;
 }
@@ -26,14 +28,14 @@ export interface ReleaseOptions extends CallOptions {
   delete?: boolean | undefined;
 }
 
-/** Returns a valid lease, and refuses any other value. */
-export function checkLease(lease: number): number {
-  if (Number.isInteger(lease) && lease >= 100 && lease <= 86_400_000) return lease;
+/** Returns a valid lease in milliseconds, and refuses any other value. */
+export function checkLease(lease: Duration): number {
+  const milliseconds = millisecondsOf(lease, "lease");
+  if (Number.isInteger(milliseconds) && milliseconds >= 100 && milliseconds <= 86_400_000) return milliseconds;
   throw new InvalidRequestError("A lease is 100 to 86400000 whole milliseconds.", "lease");
 }
 
-/** Returns a valid duration, and refuses any other value. */
-export function checkDuration(name: string, duration: number): number {
-  if (duration >= 0) return duration;
-  throw new InvalidRequestError(`${name} must be 0 or more milliseconds.`, name);
+/** Returns the bound of a wait, and refuses any other value. */
+export function checkWait(wait: Wait): Bound {
+  return wait === "lease" || wait === "extend" ? wait : millisecondsOf(wait, "wait");
 }

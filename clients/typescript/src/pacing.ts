@@ -3,6 +3,8 @@
  * to 1.
  */
 
+import type { Duration } from "./duration.js";
+
 /** The default interval between two polls. */
 const POLL_MS = 1000;
 /** A lock that nobody wanted is taken again at once for this long. A waiter marks a lock within this time. */
@@ -25,6 +27,8 @@ const SHORTEST_RETRY_MS = 10;
 export const TRANSACTION_CALL_MS = 15_000;
 /** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
 export const OPERATION_BOUND_MS = 10_000;
+/** The bound of a release at the end of a scope, and of `close`. It then goes on in the background. */
+export const LEAVE_BOUND_MS = 2000;
 /**
  * The bound of the same, and of a wait for which the caller chose no time, where no connection can be made to a service
  * that has never answered: a mistake in the set-up.
@@ -126,12 +130,15 @@ export function staleAfter(lease: number): number {
 /**
  * The bound of a wait for a held lock:
  *
- * * a number of milliseconds, `Infinity` for no bound;
+ * * milliseconds, or a text such as `"20s"`; `Infinity` for no bound;
  * * `"lease"`: one lease of the found holder, plus a margin: enough to outlive a holder that died before the wait
  *   began;
  * * `"extend"`: the same, begun again whenever the holder sent a heartbeat or the lock changed hands.
  */
-export type Wait = number | "lease" | "extend";
+export type Wait = Duration | "lease" | "extend";
+
+/** The same, with its time in milliseconds. */
+export type Bound = number | "lease" | "extend";
 
 /** The bound of one wait. */
 export class WaitBudget {
@@ -140,7 +147,7 @@ export class WaitBudget {
   #seen: string | undefined;
 
   constructor(
-    private readonly wait: Wait,
+    private readonly wait: Bound,
     private readonly margin: number,
     now: number,
   ) {

@@ -1,4 +1,8 @@
 /** Held permits, and waiting for them in the queue (rules K2, K4 and K5). */
+import type { Duration } from "./duration.js";
+import { refuseDeadlock } from "./flow.js";
+import { delayOf } from "./holding.js";
+import type { Bound } from "./pacing.js";
 import { Acquisition, pursue } from "./acquisition.js";
 import type { Context } from "./context.js";
 import {
@@ -50,7 +54,7 @@ export interface TryPermitsOptions extends GuardOptions {
    * The time in which others must see no heartbeat before they may take the permits, in milliseconds: 100 to
    * 86400000. Default: 60000.
    */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** A payload of this holder, for everyone to read: at most 256 bytes. */
   data?: string | Uint8Array | undefined;
   /**
@@ -73,13 +77,13 @@ export interface PermitsOptions extends TryPermitsOptions {
    * The time in which others must see no refresh of the ticket before they may pass it, in milliseconds.
    * Default: 120000.
    */
-  ticketLease?: number | undefined;
+  ticketLease?: Duration | undefined;
 }
 
 /** Options of a heartbeat for permits. */
 export interface PermitsHeartbeatOptions {
   /** A new lease, in milliseconds: 100 to 86400000. Default: the guard's. */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** A new payload: at most 256 bytes. Default: unchanged. */
   data?: string | Uint8Array | undefined;
   signal?: AbortSignal | undefined;
@@ -114,6 +118,13 @@ export class PermitsGuard extends Holding<Change> {
     this.holderId = grant.holderId;
     this.capacity = grant.capacity;
     this.#permits = grant.permits;
+  }
+
+  /** @internal */
+  override blocks(host: object, key: string, sortKey: string | undefined, permits = 0): boolean {
+    // A holder of some permits may still get others: the capacity may change.
+    const isOfThese = permits > 0 && permits <= this.capacity && this.#permits === this.capacity;
+    return isOfThese && super.blocks(host, key, sortKey);
   }
 
   /** The number of held permits. */
@@ -224,7 +235,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     leaseDuration: number,
     private readonly guard: GuardClass<Guard>,
   ) {
-    super(context, leaseDuration, options.lockDelay);
+    super(context, leaseDuration, delayOf(options));
     this.#view = context.sightings.last(target.key, target.sortKey);
   }
 
@@ -425,7 +436,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   }
 
   get #ticketLease(): number {
-    return this.options.ticketLease ?? TICKET_LEASE_MS;
+    return checkLease(this.options.ticketLease ?? TICKET_LEASE_MS);
   }
 
   #common(observed: readonly DeadEntry[]): Body {
@@ -495,9 +506,10 @@ export async function acquirePermits<Guard extends PermitsGuard>(
   context: Context,
   target: PermitsTarget,
   options: PermitsOptions,
-  wait: Wait | undefined,
+  wait: Bound | undefined,
   guard: GuardClass<Guard>,
 ): Promise<Guard | Held<SemaphoreView>> {
+  if (wait !== undefined) refuseDeadlock(context, target.key, target.sortKey, target.permits);
   const lease = checkLease(options.lease ?? PERMITS_LEASE_MS);
   checkGuardOptions(options, lease);
   if (options.ticketLease !== undefined) checkLease(options.ticketLease);

@@ -11,7 +11,7 @@
 import { IdempotencyItemAlreadyExistsError, IdempotencyItemNotFoundError } from "@aws-lambda-powertools/idempotency";
 import { BasePersistenceLayer, IdempotencyRecord } from "@aws-lambda-powertools/idempotency/persistence";
 import type { Client } from "./client.js";
-import { type Duration, millisecondsOf } from "./event.js";
+import { type Duration, millisecondsOf } from "./duration.js";
 import { Deadline, InvocationGuard } from "./invocation.js";
 import type { Lock } from "./lock.js";
 import { begin, leavingOf, type Record, recordOf } from "./records.js";

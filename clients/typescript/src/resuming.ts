@@ -1,4 +1,6 @@
 /** Renewals under a lease id that has no guard here. */
+import type { Duration } from "./duration.js";
+import { delayOf } from "./holding.js";
 import type { Context } from "./context.js";
 import { TooLateError } from "./errors.js";
 import type { HeartbeatBody } from "./holding.js";
@@ -26,10 +28,10 @@ export async function renewOnce<Body extends ResumeBody, Answer extends { leaseD
     sequence,
     signal,
     lockDelay,
-  }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: number | undefined },
+  }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: Duration | undefined },
 ): Promise<Resumed<Answer>> {
   const numbers = new Numbers<Body>(sequence);
-  const lease = new Lease(lockDelay);
+  const lease = new Lease(delayOf({ lockDelay }));
   const renew = async (sendOptions: SendOptions): Promise<Answer> => {
     const request = numbered(numbers.next(body, runtime.now(), () => runtime.uuid()));
     lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());

@@ -1,10 +1,12 @@
 /** Semaphores, read/write locks and fair locks (rule K6). */
+import type { Duration } from "./duration.js";
+import type { Bound } from "./pacing.js";
 import { type Context, track } from "./context.js";
 import { InvalidRequestError } from "./errors.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions } from "./holding.js";
 import type { SemaphoreView } from "./lock.js";
-import { checkDuration, checkLease } from "./options.js";
+import { checkWait, checkLease } from "./options.js";
 import {
   acquirePermits,
   type GuardClass,
@@ -18,7 +20,7 @@ import { under } from "./scope.js";
 /** Options of `resume` of a semaphore. */
 export interface ResumePermitsOptions extends GuardOptions {
   /** A new lease, in milliseconds: 100 to 86400000. Default: the record's. */
-  lease?: number | undefined;
+  lease?: Duration | undefined;
   /** The number that `detach` handed out. Default: the client learns it from the service, with one request more. */
   sequence?: number | undefined;
   signal?: AbortSignal | undefined;
@@ -72,8 +74,7 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
    */
   async acquire(options: PermitsOptions = {}): Promise<Guard | Held<SemaphoreView>> {
     const { wait = "lease" } = options;
-    if (typeof wait === "number") checkDuration("wait", wait);
-    return this.#acquire(options, wait);
+    return this.#acquire(options, checkWait(wait));
   }
 
   /**
@@ -115,7 +116,7 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
     return new this.#guard(this.#context, grant, lease, options);
   }
 
-  async #acquire(options: PermitsOptions, wait: PermitsOptions["wait"]): Promise<Guard | Held<SemaphoreView>> {
+  async #acquire(options: PermitsOptions, wait: Bound | undefined): Promise<Guard | Held<SemaphoreView>> {
     const { key, capacity } = this;
     const permits = options.permits ?? this.#permits;
     return acquirePermits(

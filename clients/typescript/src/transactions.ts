@@ -6,6 +6,7 @@ import { answerFromWire } from "./dynamodb.js";
 import { InvalidRequestError, isContention, TransactionContendedError } from "./errors.js";
 import { retryPause } from "./pacing.js";
 import type { Runtime } from "./runtime.js";
+import { type Duration, millisecondsOf } from "./duration.js";
 import { abortable, keepAlive, LinkedController, sleepUntil } from "./timers.js";
 import { type Contention, entry, send, Transaction, type TransactionRequest } from "./transaction.js";
 import type { Item } from "./values.js";
@@ -15,7 +16,7 @@ export interface TransactOptions {
   /** The largest number of tries after conflicts. Default: 10. */
   tries?: number | undefined;
   /** The time after which no new try is begun: 0 or more. A try that has begun is finished. Default: 30000. */
-  deadline?: number | undefined;
+  deadline?: Duration | undefined;
   /** Ends the call, which rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
   /** Adds up the capacity that all tries consume. Default: nobody counts. */
@@ -41,7 +42,7 @@ export interface TransactionOptions extends TransactOptions {
    * Another transaction that needs an item waits for one second of silence. With a third of that, 300, the
    * keep-alives defend the item. The price is more requests, and a longer wait for the other transaction.
    */
-  keepAlive?: number | false | undefined;
+  keepAlive?: Duration | false | undefined;
 }
 
 /** Work to end early, with the controller that ends it. */
@@ -58,7 +59,7 @@ export async function runTransaction<T>(
   body: (tx: Transaction) => T | Promise<T>,
   options: TransactionOptions,
 ): Promise<T> {
-  const period = options.keepAlive ?? 20_000;
+  const period = options.keepAlive === false ? false : millisecondsOf(options.keepAlive ?? 20_000, "keepAlive");
   if (period !== false && !(period > 0))
     throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
   // The previous attempt, whose age the next one keeps.
@@ -173,7 +174,7 @@ class Tries {
     private readonly runtime: Runtime,
     private readonly options: TransactOptions,
   ) {
-    this.#until = runtime.now() + (options.deadline ?? 30_000);
+    this.#until = runtime.now() + millisecondsOf(options.deadline ?? 30_000, "deadline");
   }
 
   /** Waits for the next try. Resolves with false if there is none. */

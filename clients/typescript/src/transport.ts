@@ -74,10 +74,27 @@ const UNCONNECTED =
 /** Returns the error of a request without an answer. */
 export function unanswered(place: string, error: unknown): UnavailableError {
   const { code, cause } = error as { code?: unknown; cause?: { code?: unknown; message?: unknown } };
+  const reason = String(code ?? cause?.code);
   const text = `${place}: ${messageOf(error)}`;
-  if (!UNCONNECTED.test(String(code ?? cause?.code)) && cause?.message !== "bad port")
-    return new UnavailableError(text, 0, { cause: error });
-  return new UnconnectedError(`${text}; check the address, and that the service runs.`, 0, { cause: error });
+  if (!UNCONNECTED.test(reason) && cause?.message !== "bad port")
+    return new UnavailableError(`${text}${mayBeTls(place, reason)}`, 0, { cause: error });
+  return new UnconnectedError(`${text}; ${adviceFor(reason)}`, 0, { cause: error });
+}
+
+/** Says what to do about a connection that could not be made. */
+function adviceFor(reason: string): string {
+  const advice = "check the address, and that the service runs.";
+  if (/^(ENOTFOUND|EAI_AGAIN)$/.test(reason)) return `there is no such host: ${advice}`;
+  if (reason === "ERR_SSL_WRONG_VERSION_NUMBER")
+    return `the port seems to speak no TLS, which needs http:// in the url: ${advice}`;
+  if (/CERT|UNABLE_TO_/.test(reason)) return `a private authority is named by NODE_EXTRA_CA_CERTS=ca.pem: ${advice}`;
+  return advice;
+}
+
+/** A port that speaks TLS closes a connection that does not. */
+function mayBeTls(place: string, reason: string): string {
+  const isClosed = /^(UND_ERR_SOCKET|ECONNRESET|HPE_\w+|EPROTO)$/.test(reason);
+  return isClosed && place.startsWith("http:") ? "; a port that speaks TLS needs https:// in the url." : "";
 }
 
 /** Returns the message of an error with that of its cause. */

@@ -76,9 +76,9 @@ test("heartbeats never outlast the margin", async () => {
         const seen = await client.get(key);
         assert.ok(seen);
         if (!leases.has(seen.recordVersionNumber)) {
-          // It was sent after the look before, so less than `before` was left.
+          // It was carried out after the look before, so less than `before` was left. It may have waited on its way.
           leases.set(seen.recordVersionNumber, seen.leaseDurationMs);
-          assert.ok(seen.leaseDurationMs <= Math.min(2000, before + 500) + 10);
+          assert.ok(seen.leaseDurationMs <= Math.min(2000, before + 500) + 250);
         }
         before = context.getRemainingTimeInMillis();
         await sleep(20);

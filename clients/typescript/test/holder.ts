@@ -2,7 +2,7 @@
  * A process that holds a lock: `node holder.js MODE URL KEY LEASE`. It prints its fencing token.
  *
  * * `hold`: stays until it is killed;
- * `forget`: ends without a release;
+ * * `forget`: comes to its end without a release;
  * * `release`: releases, and comes to its end;
  * * `lead`: waits, under `withLock`, for nothing but the loss of the lock, and prints the reason.
  */

@@ -27,15 +27,12 @@ describe("processes", { concurrency: true }, () => {
     await guard.release();
   });
 
-  test("process that forgot its lock ends, and so does its lock", async () => {
+  test("process that forgot its lock releases it at its end", async () => {
     const key = freshKey();
-    await using holder = startHolder("forget", service.url, key, 1500);
+    await using holder = startHolder("forget", service.url, key, 60_000);
     await holder.line();
     assert.equal(await holder.exit(), 0);
-    assert.equal((await service.client().get(key))?.state, "held");
-    const guard = guardOf(await service.client().acquire(key));
-    assert.equal(guard.outcome, "takenOver");
-    await guard.release();
+    assert.equal((await service.client().get(key))?.state, "released");
   });
 
   test("withLock keeps the process alive while it waits for a loss", async () => {

@@ -269,7 +269,7 @@ describe("semaphores", { concurrency: 4 }, () => {
     const leaving = new AbortController();
     const waiting = client.semaphore(key, 1).acquire({ signal: leaving.signal, wait: Infinity });
     const other = newClient();
-    const closing = assert.rejects(other.semaphore(key, 1).acquire({ wait: Infinity }), { name: "AbortError" });
+    const closing = assert.rejects(other.semaphore(key, 1).acquire({ wait: Infinity }), { name: "ClosedError" });
     await waiters(key, 2);
     leaving.abort(new Error("left"));
     await assert.rejects(waiting, /left/);

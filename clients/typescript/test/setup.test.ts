@@ -55,7 +55,7 @@ describe("service that cannot be connected to", () => {
         assert.match(
           error.message,
           new RegExp(
-            `^http://127.0.0.1:9 cannot be reached: .*${code}.*; check the address, and that the service runs\\.$`,
+            `^http://127.0.0.1:9 cannot be reached: .*${code}.*[;:] check the address, and that the service runs\\.$`,
           ),
         );
         assert.ok(took <= 2000, `${took} ms`);

@@ -384,7 +384,7 @@ describe("body in a transaction", { concurrency: 4 }, () => {
     assert.ok([100, 101].includes(await balance(moe)));
     await assert.rejects(
       client.transaction(() => undefined),
-      { name: "AbortError" },
+      { name: "ClosedError" },
     );
   });
 

@@ -111,7 +111,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     await eventually(() => proxy.calls("watch").length === 2, "two watches");
     leaving.abort(new Error("left"));
     await assert.rejects(waiting, /left/);
-    const closed = assert.rejects(closing, { name: "AbortError" });
+    const closed = assert.rejects(closing, { name: "ClosedError" });
     await client.close();
     await closed;
     assert.equal(proxy.calls("release").length, 0, "nothing was granted");

@@ -488,6 +488,12 @@ impl Client {
         if unreleased.is_empty() { Ok(()) } else { Err(CloseError { unreleased }) }
     }
 
+    /// Waits until nothing is under way in the background: releases of guards that were dropped, and of acquisitions
+    /// that were abandoned. Held locks stay. A process that is about to be frozen waits for this.
+    pub async fn settled(&self) {
+        self.0.keeper.settled().await;
+    }
+
     pub(crate) fn remote(&self) -> &Remote {
         &self.0.remote
     }
@@ -530,8 +536,14 @@ impl Client {
         &self.0.can_watch
     }
 
-    pub(crate) fn in_background(&self, job: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a job that lasts for as long as something is held.
+    pub(crate) fn while_held(&self, job: impl Future<Output = ()> + Send + 'static) {
         self.0.keeper.run(job);
+    }
+
+    /// Runs a job that ends by itself, and that [`Client::settled`] waits for.
+    pub(crate) fn in_background(&self, job: impl Future<Output = ()> + Send + 'static) {
+        self.0.keeper.run_short(job);
     }
 
     pub(crate) fn saw(&self, key: &LockKey, lock: &Lock) -> Observation {
@@ -557,12 +569,7 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.in_background(keep(
-            Arc::clone(&lease),
-            self.remote().clone(),
-            keeping.heartbeats,
-            keeping.at_risk.clone(),
-        ));
+        self.while_held(keep(Arc::clone(&lease), self.remote().clone(), keeping.heartbeats, keeping.at_risk.clone()));
         Ok(Guard::new(self.clone(), lease))
     }
 

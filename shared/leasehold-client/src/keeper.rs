@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep_until, timeout_at};
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +28,24 @@ type Job = BoxFuture<'static, ()>;
 pub(crate) struct Keeper {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     tracker: TaskTracker,
+    /// The number of jobs that end by themselves.
+    short: watch::Sender<usize>,
+}
+
+/// One of the jobs that end by themselves, even if it never runs.
+struct Short(watch::Sender<usize>);
+
+impl Short {
+    fn new(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Keeper {
@@ -49,6 +67,20 @@ impl Keeper {
         runtime.spawn(work(receiver));
         let _ = sender.send(job);
         *jobs = Some(sender);
+    }
+
+    /// Runs a job that ends by itself in the background, as [`Keeper::run`].
+    pub(crate) fn run_short(&self, job: impl Future<Output = ()> + Send + 'static) {
+        let short = Short::new(&self.short);
+        self.run(async move {
+            job.await;
+            drop(short);
+        });
+    }
+
+    /// Waits until no job is left that ends by itself.
+    pub(crate) async fn settled(&self) {
+        let _ = self.short.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Waits until all jobs are done, or `until` has come.

@@ -47,8 +47,8 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// The reason as a label.
-    pub(crate) fn word(self) -> &'static str {
+    /// Returns the reason as a label.
+    pub fn word(self) -> &'static str {
         match self {
             Self::TakenOver => "taken-over",
             Self::Released => "released",

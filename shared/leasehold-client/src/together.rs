@@ -272,7 +272,7 @@ impl Client {
         }
         let leases: Vec<_> = guards.iter().map(|guard: &Guard| Arc::clone(guard.lease())).collect();
         let client = self.clone();
-        self.in_background(async move {
+        self.while_held(async move {
             let Some(loss) = first_loss(&leases).await else { return };
             for lease in &leases {
                 client.give_up(lease, &loss);

@@ -18,9 +18,9 @@ use leasehold_engine::Engine;
 use tokio::time::timeout;
 
 use crate::connections::REQUEST_TIMEOUT;
-use crate::guard::Guard;
 use crate::routes::with_memory;
 use crate::{aside, buffers};
+use leasehold_origin::Guard;
 
 /// DynamoDB's own limit for a request.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;

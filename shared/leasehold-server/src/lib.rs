@@ -7,7 +7,6 @@
 //! ```text
 //! connections  accepts connections, with time-outs in both directions
 //! tls          certificates, read again when their files change
-//! guard        refuses foreign web pages: Host, Origin, fetch metadata
 //! tokens       bearer tokens: the caller's name, and the keys that it may touch
 //! load         sheds load, heartbeats and releases last
 //! aside        threads of their own for listings and large reads
@@ -26,7 +25,6 @@ mod buffers;
 mod connections;
 pub mod console;
 pub mod exposed;
-mod guard;
 mod health;
 mod load;
 mod metrics;
@@ -36,7 +34,7 @@ mod tls;
 mod tokens;
 
 pub use connections::{run, run_tls};
-pub use guard::Guard;
+pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
 pub use server::{Front, Server, ServerError, Settings, Store};

@@ -25,10 +25,10 @@ use tracing::Instrument;
 
 use crate::buffers::{self, Reserved};
 use crate::connections::REQUEST_TIMEOUT;
-use crate::guard::{self, Guard};
 use crate::load::Load;
 use crate::tokens::Tokens;
 use crate::{aside, console, metrics};
+use leasehold_origin::{Guard, forgive_navigation};
 
 /// Path of the probe for load balancers.
 pub(crate) const READY: &str = "/v1/ready";
@@ -70,7 +70,7 @@ async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, requ
     let (mut parts, body) = request.into_parts();
     let route = label(parts.uri.path());
     if entrance == Entrance::Page {
-        guard::forgive_navigation(&mut parts);
+        forgive_navigation(&mut parts);
     }
     let mut admitted = || {
         checked.guard.check(&parts)?;

@@ -18,13 +18,13 @@ use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::guard::Guard;
 use crate::health::Health;
 use crate::load::Load;
 use crate::routes::{Checked, protect, routes, routes_of};
 use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{connections, console, metrics};
+use leasehold_origin::Guard;
 
 /// The longest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);

@@ -10,12 +10,14 @@ the present holder. Three failures are never mixed up: held (`LockHeld`), lost (
 
 `Client.run_transaction` changes many items of DynamoDB tables together or not at all.
 
-All durations are seconds. A lease id is a secret: no `repr`, log or message of this package has one.
+Durations are seconds, a `timedelta`, or a text such as `20s`. A lease id is a secret: no `repr`, log or
+message of this package has one.
 """
 
 from ._about import __version__
 from ._acquisition import Held
 from ._client import AcquireOptions, LockOptions, TogetherOptions
+from ._durations import Duration
 from ._guard import Detached
 from ._http import MakePool
 from ._messages import Auth, Request, Token
@@ -49,6 +51,7 @@ from .errors import (
     Unavailable,
     VersionMismatch,
     WaitCancelled,
+    WouldDeadlock,
     WrongKind,
 )
 from .guard import Guard, LocksGuard, PermitsGuard
@@ -89,6 +92,7 @@ __all__ = [
     "CorruptRecord",
     "Detached",
     "Done",
+    "Duration",
     "Election",
     "ExceedsCapacity",
     "Forbidden",
@@ -140,6 +144,7 @@ __all__ = [
     "VersionMismatch",
     "Wait",
     "WaitCancelled",
+    "WouldDeadlock",
     "WrongKind",
     "__version__",
     "derive_transaction_id",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
 from ._core import Core, GivingBack, end_of, milliseconds
-from ._guard import B, BaseLockGuard, Granted, Holding
+from ._guard import B, BaseLockGuard, BasePermitsGuard, Granted, Holding
+from ._line import Turn
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
 from ._timing import (
@@ -87,6 +88,10 @@ class Requests(Generic[T]):
         self._was_too_late = False  # the last grant was older than its lease
         self._first: Granted | None = None  # the outcome that a late grant named
 
+    def begin_under(self, lease_id: str) -> None:
+        """Asks under a lease id that the caller chose, and may have used before."""
+        self._lease_id = lease_id
+
     @property
     def _numbers(self) -> Numbers[T]:
         return self._machine.numbers
@@ -134,6 +139,13 @@ class Requests(Generic[T]):
             holding=self._holding,
             granted=granted,
         )
+
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        """Whether it is never granted while these guards of its own flow are held."""
+        return any(guard.is_of(self.name) and not isinstance(guard, BasePermitsGuard) for guard in guards)
+
+    def end_turn(self) -> None:
+        """Lets the next waiter of this client ask: this one has no guard."""
 
     def taken(self) -> None:
         """The caller has its guard."""
@@ -189,9 +201,9 @@ class Asking(Requests[T], Generic[T, H]):
                 trouble, not_before = error, error.retry_after
                 if self._core.api.is_unreached(error):
                     budget.unreached(begun)
-                    if not is_told:
-                        _log.warning("trying again: %s", error)
-                    is_told = True
+                if not is_told:
+                    _log.warning("trying again: %s", error)
+                is_told = True
                 pause = backoff.pause(not_before)
             except Superseded as error:
                 trouble, pause = error, backoff.pause()
@@ -230,7 +242,26 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         self._request = request
         self._guard = guard
         self._retry_after = 0.0  # the wish of the last answer
+        self._turn: Turn | None = None
         self._patience = Patience(core, self.name, request["ownerName"])
+
+    async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> G | Held:
+        """Waits in the client's line for the lock, and then as all who have the turn."""
+        if budget.deadline > self._core.world.now():
+            turn = await self._core.lines.turn(self.name, budget, sleep)
+            if isinstance(turn, LockView):
+                return self._held(turn)
+            self._turn = turn
+        return await super().wait(budget, poll_interval, sleep)
+
+    def end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn.end()
+
+    def _held(self, lock: LockView) -> Held:
+        if self._turn is not None:
+            self._turn.saw(lock)
+        return super()._held(lock)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return (await self._core.api.release(self.name, lease_id, timeout)).outcome
@@ -297,7 +328,11 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
             Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data),
         )
         self._core.observations.forget(self.name)
-        return self._guarded(self._guard, grant.renewal, granted)
+        guard = self._guarded(self._guard, grant.renewal, granted)
+        if self._turn is not None:
+            guard.turn = self._turn
+            self._turn.holds(guard.view)
+        return guard
 
 
 def _lease_of(answer: object) -> float | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._call import Memory
 from ._messages import Call, read
+from ._payload import payload_base64, payload_text
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms, request_timeout
 from .errors import Superseded
@@ -23,8 +24,6 @@ from .model import (
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
-    payload_base64,
-    payload_text,
 )
 
 if TYPE_CHECKING:

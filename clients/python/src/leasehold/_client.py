@@ -7,20 +7,23 @@ import inspect
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeAlias, TypedDict, TypeVar
 
 from ._acquisition import Acquisition, G, Held
 from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
+from ._durations import Duration, seconds_if, seconds_of
+from ._flow import held_here, note
 from ._guard import B, Granted, Holding
 from ._numbers import Numbered, Numbers, ending_of
+from ._payload import payload_base64, payload_text
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
 from ._world import World
-from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unavailable
+from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unavailable, WouldDeadlock
 from .model import (
     Done,
     LockName,
@@ -29,8 +32,6 @@ from .model import (
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
-    payload_base64,
-    payload_text,
 )
 from .observations import SavedObservation
 
@@ -66,7 +67,7 @@ class LockOptions(TypedDict, total=False):
     """The lock's sort key, on a table that has one: 1 to 1024 bytes of UTF-8."""
     owner_name: str | None
     """The owner's name, for people to read. Default: the client's."""
-    lease: float | None
+    lease: Duration | None
     """The lease in seconds, 0.1 to 86400. Default: the client's."""
     data: bytes | str | None
     """The payload, at most 256 KiB. `None`: the row's stays."""
@@ -81,14 +82,17 @@ class LockOptions(TypedDict, total=False):
     staleness: Literal["rvn", "clock"]
     """`clock`: the service's clocks judge a holder dead, without any waiting. Default: `rvn`, this client's
     own observations."""
-    heartbeat_interval: float | None
+    heartbeat_interval: Duration | None
     """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
     the lease."""
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `Guard.heartbeat`. Default: false."""
-    lock_delay: float
+    lock_delay: Duration
     """Seconds at the end of each lease, 0 or more and below the lease, in which this holder does not believe in
     it. Default: 0."""
+    max_hold: Duration | None
+    """The longest time to hold the lock. At its end the guard is lost, with the reason `max-hold`; the lock is
+    free one lease after the last heartbeat. Default: none."""
     hold_on_unavailable: bool
     """True: the holder believes in the lock while the service cannot be reached. **Another holder may have
     taken it over meanwhile**: only for work where two holders are better than none. Default: false."""
@@ -106,16 +110,17 @@ class TogetherOptions(TypedDict, total=False):
     """The options of a request for several locks, like those for one."""
 
     owner_name: str | None
-    lease: float | None
+    lease: Duration | None
     staleness: Literal["rvn", "clock"]
-    heartbeat_interval: float | None
+    heartbeat_interval: Duration | None
     manual_heartbeats: bool
-    lock_delay: float
+    lock_delay: Duration
+    max_hold: Duration | None
     hold_on_unavailable: bool
 
 
 class Settings(TypedDict):
-    """The settings of a client that its locks inherit."""
+    """The settings of a client that its locks inherit, in seconds."""
 
     owner_name: str | None
     lease: float
@@ -123,6 +128,30 @@ class Settings(TypedDict):
     heartbeat_interval: float | None
     wait_margin: float
     observation_margin: float
+
+
+def settings_of(
+    *,
+    owner_name: str | None,
+    lease: Duration,
+    poll_interval: Duration | None,
+    heartbeat_interval: Duration | None,
+    wait_margin: Duration,
+    observation_margin: Duration,
+) -> Settings:
+    """Checks the settings. Raises `InvalidRequest`."""
+    settings: Settings = {
+        "owner_name": owner_name,
+        "lease": seconds_of(lease, "lease"),
+        "poll_interval": seconds_if(poll_interval, "poll_interval"),
+        "heartbeat_interval": seconds_if(heartbeat_interval, "heartbeat_interval"),
+        "wait_margin": seconds_of(wait_margin, "wait_margin"),
+        "observation_margin": seconds_of(observation_margin, "observation_margin"),
+    }
+    lease_to_ms(settings["lease"])
+    if settings["poll_interval"] == 0:
+        raise InvalidRequest("must be above zero", "poll_interval")
+    return settings
 
 
 class Acquiring(Protocol[T_co]):
@@ -139,12 +168,20 @@ class Acquiring(Protocol[T_co]):
         """Sends requests until the budget is used up."""
         ...
 
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        """Whether it is never granted while these guards of its own flow are held."""
+        ...
+
     def taken(self) -> None:
         """Records that the caller has its guard."""
         ...
 
     def abandon(self) -> None:
         """Releases a grant that may have been missed."""
+        ...
+
+    def end_turn(self) -> None:
+        """Lets the next waiter of this client ask: this one has no guard."""
         ...
 
 
@@ -166,11 +203,6 @@ class BaseClient(Generic[G]):
     _guard_type: type[G]
 
     def __init__(self, transport: Transport, runtime: Runtime, world: World, settings: Settings) -> None:
-        lease_to_ms(settings["lease"])
-        if settings["poll_interval"] is not None:
-            _positive(settings["poll_interval"], "poll_interval")
-        _positive(settings["wait_margin"], "wait_margin", or_zero=True)
-        _positive(settings["observation_margin"], "observation_margin", or_zero=True)
         self._settings = settings
         self._core = Core(Api(transport), world, runtime, settings["observation_margin"])
 
@@ -179,6 +211,8 @@ class BaseClient(Generic[G]):
 
     async def _wait(self, asking: Acquiring[S], wait: Wait, sleep: Pause) -> S | Held:
         budget = Budget(wait, self._core.world.now(), self._settings["wait_margin"])
+        if asking.waits_for(held_here(self._core)):
+            raise WouldDeadlock(asking.name[0])
         poll_interval = self._settings["poll_interval"]
 
         async def ask() -> S | Held:
@@ -199,6 +233,7 @@ class BaseClient(Generic[G]):
             if not isinstance(result, Held):
                 asking.taken()
                 result.start()
+                note(result)
                 guard, outcome = result, "granted"
             return result
         except BaseException as error:
@@ -207,6 +242,7 @@ class BaseClient(Generic[G]):
         finally:
             if guard is None:
                 asking.abandon()
+                asking.end_turn()
             telemetry.waited(self._core.world.now() - begun, outcome)
 
     async def _resume(
@@ -216,7 +252,7 @@ class BaseClient(Generic[G]):
         lease_id: str,
         beat: Beat,
         sequence: int | None,
-        lease: float | None,
+        lease: Duration | None,
         holding: Holding,
         granted: Granted | None = None,
     ) -> B:
@@ -224,7 +260,7 @@ class BaseClient(Generic[G]):
         self._core.check_open()
         numbers: Numbers[HeartbeatContent] = Numbers(sequence or 0)
         belief = Lease(holding.delay)
-        renewal = await self._renew(beat, HeartbeatContent(lease), numbers, belief)
+        renewal = await self._renew(beat, HeartbeatContent(seconds_if(lease, "lease")), numbers, belief)
         if not holding.manual_heartbeats:
             holding.interval(renewal.lease)
         resumed = guard(
@@ -314,7 +350,7 @@ class BaseClient(Generic[G]):
         *,
         sort_key: str | None = None,
         owner_name: str | None = None,
-        lease: float | None = None,
+        lease: Duration | None = None,
         data: bytes | str | None = None,
         replace_data: bool = True,
         only_if_exists: bool = False,
@@ -322,12 +358,13 @@ class BaseClient(Generic[G]):
         occurrence: str | None = None,
         at_most_once: bool = False,
         staleness: Literal["rvn", "clock"] = "rvn",
-        heartbeat_interval: float | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
-        lock_delay: float = 0.0,
+        lock_delay: Duration = 0.0,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> Acquisition[G]:
-        lease = self._settings["lease"] if lease is None else lease
+        lease = self._settings["lease"] if lease is None else seconds_of(lease, "lease")
         request: _wire.AcquireRequest = {
             "key": key,
             "sortKey": sort_key,
@@ -342,7 +379,7 @@ class BaseClient(Generic[G]):
             "atMostOnce": at_most_once or None,
             "staleness": None if staleness == "rvn" else staleness,
         }
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         self._core.check_open()
         return Acquisition(self._core, request, lease, holding, self._guard_type)
 
@@ -352,11 +389,12 @@ class BaseClient(Generic[G]):
         guard: type[L],
         *,
         owner_name: str | None = None,
-        lease: float | None = None,
+        lease: Duration | None = None,
         staleness: Literal["rvn", "clock"] = "rvn",
-        heartbeat_interval: float | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
-        lock_delay: float = 0.0,
+        lock_delay: Duration = 0.0,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> Together[L]:
         if isinstance(keys, str):
@@ -364,29 +402,51 @@ class BaseClient(Generic[G]):
         names: list[LockName] = [(key, None) if isinstance(key, str) else key for key in keys]
         if len(names) < 2:
             raise InvalidRequest("must be 2 to 50", "keys")
-        lease = self._settings["lease"] if lease is None else lease
+        lease = self._settings["lease"] if lease is None else seconds_of(lease, "lease")
         request: _wire.AcquireAllRequest = {
             "keys": [],
             "ownerName": self._owner_name(owner_name),
             "leaseDurationMs": lease_to_ms(lease),
             "staleness": None if staleness == "rvn" else staleness,
         }
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         self._core.check_open()
         return Together(self._core, names, request, lease, holding, guard)
+
+    def _taken(self, key: str, sort_key: str | None) -> G | None:
+        """The guard of this lock that the running flow has, if any."""
+        for guard in held_here(self._core):
+            if isinstance(guard, self._guard_type) and guard.is_of((key, sort_key)):
+                return guard
+        return None
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidRequest("a client cannot be pickled or copied: make one in each process")
 
     def _owner_name(self, chosen: str | None) -> str:
         return chosen or self._settings["owner_name"] or f"{socket.gethostname()}:{os.getpid()}"
 
     def _holding(
-        self, lease: float | None, interval: float | None, manual: bool, hold_on: bool, delay: float = 0.0
+        self,
+        lease: Duration | None,
+        interval: Duration | None,
+        manual: bool,
+        hold_on: bool,
+        delay: Duration = 0.0,
+        max_hold: Duration | None = None,
     ) -> Holding:
-        interval = self._settings["heartbeat_interval"] if interval is None else interval
-        holding = Holding(interval, manual, hold_on, delay)
+        chosen = (
+            self._settings["heartbeat_interval"] if interval is None else seconds_of(interval, "heartbeat_interval")
+        )
+        longest = seconds_if(max_hold, "max_hold")
+        if longest == 0:
+            raise InvalidRequest("must be above zero", "max_hold")
+        holding = Holding(chosen, manual, hold_on, seconds_of(delay, "lock_delay"), longest)
         if lease is not None:
-            holding.believed(lease)
+            seconds = seconds_of(lease, "lease")
+            holding.believed(seconds)
             if not manual:
-                holding.interval(lease)
+                holding.interval(seconds)
         return holding
 
     async def _repeat(self, send: Callable[[float], Awaitable[T]], lease: float | None = None) -> T:
@@ -434,8 +494,3 @@ def list_query(
 ) -> dict[str, object]:
     """The query of a page."""
     return {"limit": page_size, "cursor": cursor, "state": state, "ownerName": owner_name, "key": key}
-
-
-def _positive(value: float, name: str, *, or_zero: bool = False) -> None:
-    if not (value > 0 or (or_zero and value == 0)):
-        raise InvalidRequest(f"must be above zero, not {value}", name)

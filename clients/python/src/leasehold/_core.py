@@ -28,6 +28,7 @@ from ._call import (
     WakeAt,
     WasSuperseded,
 )
+from ._line import Lines
 from ._returning import Releases
 from ._runtime import run
 from ._threads import Threads
@@ -47,7 +48,8 @@ T = TypeVar("T")
 _log = logging.getLogger("leasehold")
 
 _EXIT_BOUND = 1.0
-"""Seconds for which the end of the interpreter waits for releases in the background."""
+"""Seconds for which the end of the interpreter waits for releases in the background, and again for the release of
+what is still held."""
 
 
 class Kept(Protocol):
@@ -58,7 +60,9 @@ class Kept(Protocol):
 
     def is_of(self, name: LockName) -> bool: ...
 
-    async def release_until(self, deadline: float | None) -> None: ...
+    async def release_soon(self, deadline: float) -> None: ...
+
+    async def release_at_exit(self, timeout: float) -> None: ...
 
     def after_fork_in_child(self) -> None: ...
 
@@ -76,6 +80,7 @@ class Core:
         self.unsettled: set[Happened] = set()  # one for each work in the background that has to come to its end
         self.can_watch = True  # until the service shows that it has no watches
         self.closed = runtime.event()
+        self.lines = Lines(world, runtime)
         self._releases = Releases()
         _cores.add(self)
 
@@ -143,8 +148,15 @@ class Core:
         for done in list(self.unsettled):
             await done.wait(max(0.0, deadline - self.world.now()))
 
+    async def release_at_exit(self, timeout: float) -> None:
+        """Releases what is still held, one after the other: threads cannot be started any more."""
+        deadline = self.world.now() + timeout
+        for guard in self.live_guards():
+            if (left := deadline - self.world.now()) > 0:
+                await guard.release_at_exit(left)
+
     def in_background(self, work: Task) -> None:
-        """Leaves the parent's locks, background and connections to the parent."""
+        """Does the work in the background. `settle` waits for it."""
         self.runtime.schedule(self._settling(work), self.world.now(), at_exit=True)
 
     async def finish(self, work: Task) -> None:
@@ -173,6 +185,7 @@ class Core:
         self.observations.reset_lock()
         self.entries.reset_lock()
         self.unsettled = set()
+        self.lines = Lines(self.world, self.runtime)
         self.closed = self.runtime.event()
         if was_closed:
             self.closed.set()
@@ -260,6 +273,7 @@ def _at_exit() -> None:
     for core in list(_cores):
         if isinstance(core.runtime, Threads):  # an event loop has ended by now
             run(core.settle(_EXIT_BOUND))
+            run(core.release_at_exit(_EXIT_BOUND))
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,10 +1,9 @@
-"""Keys from an event, and durations as people write them."""
+"""Keys from an event."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypeAlias
 
 from .errors import InvalidRequest
@@ -12,31 +11,10 @@ from .errors import InvalidRequest
 KeyOf: TypeAlias = "str | Callable[[Any, Any], str]"
 """The key: a template such as `orders/{detail.id}`, or a function of event and context."""
 
-Duration: TypeAlias = float | timedelta | str
-"""Seconds, a `timedelta`, or a text such as `500ms`, `20s`, `5m`, `24h`, `7d`."""
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _TEMPLATE = re.compile(r"(?:[^{}]|\{[^{}]+\})+")
 _PLACE = re.compile(r"\{([^{}]+)\}")
 _PATH = re.compile(r"[^.\[\]]+(?:\[\d+\])*(?:\.[^.\[\]]+(?:\[\d+\])*)*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-
-
-def seconds_of(duration: Duration, name: str) -> float:
-    """Returns the duration in seconds. Raises `InvalidRequest`, which names the option, for what is none."""
-    if isinstance(duration, timedelta):
-        seconds = duration.total_seconds()
-    elif isinstance(duration, str):
-        match = _TEXT.fullmatch(duration)
-        if match is None:
-            raise InvalidRequest(f"must be seconds, or a text such as '20s', not {duration!r}", name)
-        seconds = float(match[1]) * _UNITS[match[2]]
-    else:
-        seconds = duration
-    if not seconds >= 0:
-        raise InvalidRequest(f"must not be negative: {duration}", name)
-    return seconds
 
 
 def key_reader(key: KeyOf) -> Callable[[Any, Any], str]:

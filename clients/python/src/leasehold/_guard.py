@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from ._api import HeartbeatContent, Leaving
+from ._durations import Duration, seconds_of
 from ._numbers import Numbered, Numbers, ending_of
 from ._telemetry import result_of
 from ._timing import (
+    LEAVE_BOUND,
     Backoff,
     Lease,
     heartbeat_every,
@@ -28,12 +31,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._core import Core
+    from ._line import Turn
 
 Callback: TypeAlias = "Callable[[Any], object]"
 
 Outcome: TypeAlias = Literal["created", "reacquired", "takenOver", "renewed", "resumed"]
 
 _log = logging.getLogger("leasehold")
+
+
+_EXIT_TIMEOUT = 1.0
+"""Seconds for the release of a lock that is held when its event loop ends."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,8 @@ class Holding:
     hold_on_unavailable: bool = False
     delay: float = 0.0
     """Seconds at the end of each lease in which the holder does not believe in it."""
+    max_hold: float | None = None
+    """The seconds after which the guard is lost, however well the heartbeats go."""
 
     def believed(self, lease: float) -> float:
         """Returns the seconds of this lease that the holder believes in. Raises `InvalidRequest` if there are
@@ -90,16 +100,43 @@ class Keeping:
         """Returns this guard. (`Held.granted` raises.)"""
         return self
 
+    def __reduce__(self) -> NoReturn:
+        raise InvalidRequest(
+            "a guard cannot be pickled or copied: give what detach() returns to the other process, which resumes it"
+        )
+
+    _core: Core
+
     async def leave(self, error: BaseException | None) -> None:
-        """Ends a block: releases. An exception of the body is raised unchanged, whatever the outcome of the
-        release."""
+        """Ends a block: releases, within the rest of the lease or two seconds, and then in the background. An
+        exception of the body is raised unchanged, whatever the outcome of the release."""
         try:
-            await self.release_until(None)
+            await self.release_soon(self._core.world.now() + LEAVE_BOUND)
         except LockLost:
             if error is None:
                 raise
         except Exception as failure:
             _log.warning("%s could not be released: %s", self, failure)
+
+    async def release_soon(self, deadline: float) -> None:
+        """Releases until the deadline, or the end of the lease where that is earlier; and then in the background,
+        with a warning, where the service does not answer."""
+        try:
+            await self.release_until(min(deadline, self._core.world.now() + self.remaining()))
+        except Unavailable as failure:
+            _log.warning("%s is not released yet, which goes on in the background: %s", self, failure)
+            self._core.in_background(self._release_later)
+
+    async def _release_later(self) -> None:
+        try:
+            await self.release_until(None)
+        except LockLost:
+            pass  # its lease ran out meanwhile
+        except Exception as failure:
+            _log.warning("%s could not be released: %s", self, failure)
+
+    def remaining(self) -> float:
+        raise NotImplementedError
 
     def check(self) -> None:
         raise NotImplementedError
@@ -157,6 +194,9 @@ class BaseGuard(Keeping):
         self._leaving: Leaving | None = None  # once a release has begun
         self._delivered = False
         self._begun: float | None = None  # the time of the guard's start
+        self._hold_ends = math.inf
+        self.turn: Turn | None = None
+        """The turn in the client's line, which ends with the hold."""
         self._beat_at: float | None = None  # None: no heartbeat is planned, or one is in flight
         self._on_lost: list[Callback] = []
         self._at_risk: list[_AtRisk] = []
@@ -204,7 +244,7 @@ class BaseGuard(Keeping):
         """Seconds for which nobody else can take the lock over without another heartbeat. 0.0 after the lock
         was lost or released."""
         with self._state:
-            return 0.0 if self._look() else max(0.0, self._lease.ends - self._core.world.now())
+            return 0.0 if self._look() else max(0.0, min(self._lease.ends, self._hold_ends) - self._core.world.now())
 
     @property
     def is_held(self) -> bool:
@@ -234,12 +274,13 @@ class BaseGuard(Keeping):
             if self._look() and self._loss is not None:
                 self._core.runtime.schedule(self._tell_lost, self._core.world.now())
 
-    def on_at_risk(self, threshold: float, callback: Callback) -> None:
+    def on_at_risk(self, threshold: Duration, callback: Callback) -> None:
         """Runs the callback, in the client's background, when less than `threshold` seconds of the lease are
         left: once for each lease that was not renewed in time.
 
         Raises `InvalidRequest` for a threshold that every lease reaches before its next heartbeat.
         """
+        threshold = seconds_of(threshold, "threshold")
         with self._state:
             if not self._holding.manual_heartbeats:
                 rest = self._holding.believed(self._lease.seconds) - self._interval()
@@ -254,6 +295,7 @@ class BaseGuard(Keeping):
         with self._state:
             self.check()
             self._end()
+            self._end_turn()
             self._delivered = True
             return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
 
@@ -270,6 +312,8 @@ class BaseGuard(Keeping):
         with self._state:
             self._core.guards.add(self)
             self._begun = self._core.world.now()
+            if self._holding.max_hold is not None:
+                self._hold_ends = self._begun + self._holding.max_hold
             if not self._holding.manual_heartbeats:
                 self._beat_at = self._core.world.now() + self._pause()
             self._plan()
@@ -307,6 +351,21 @@ class BaseGuard(Keeping):
             with self._state:
                 self._lose(error.reason, error.lock)
             raise
+        finally:
+            self._end_turn()
+
+    async def release_at_exit(self, timeout: float) -> None:
+        """Releases the lock that the program forgot, by one request: nothing can be repeated any more."""
+        with self._state:
+            if self._over.is_set():
+                return
+            self._end()
+            self._delivered = True
+        _log.warning("the lock %r was never released: it is released at the end of the program", self.key)
+        try:
+            await self._send_release(timeout, Leaving())
+        except Exception as failure:
+            _log.warning("the lock %r could not be released: %s", self.key, failure)
 
     async def renew(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
@@ -373,8 +432,9 @@ class BaseGuard(Keeping):
     def _look(self) -> bool:
         """Whether the guard has ended. Notices that the lease has run out. Needs `_state`, as all functions
         below do."""
-        if not self._over.is_set() and self._core.world.now() >= self._lease.believed_until:
-            self._lose("expired", None)
+        now = self._core.world.now()
+        if not self._over.is_set() and now >= min(self._lease.believed_until, self._hold_ends):
+            self._lose("expired" if now >= self._lease.believed_until else "max-hold", None)
         return self._over.is_set()
 
     def _end(self) -> None:
@@ -384,10 +444,22 @@ class BaseGuard(Keeping):
         self._over.set()
         self._core.runtime.cancel(self._tick)
 
+    def view(self) -> LockView | None:
+        """How the lock is held; `None` once it is not."""
+        if self._over.is_set():
+            return None
+        version, lease, token = self._renewal.record_version_number, self._lease.seconds, self.fencing_token
+        return LockView(self.key, "held", self.owner_name or "", version, lease, self.sort_key, token)
+
+    def _end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.end()
+
     def _lose(self, reason: LossReason, lock: LockView | None) -> None:
         if self._loss is None:
             self._loss = (reason, lock)
             self._end()
+            self._end_turn()
             self._core.api.telemetry.lost(reason)
             _log.warning("the lock %r is lost: %s", self.key, reason)
             self._core.runtime.schedule(self._tell_lost, self._core.world.now())
@@ -401,13 +473,16 @@ class BaseGuard(Keeping):
     def _plan(self) -> None:
         """Schedules the next look."""
         if not self._over.is_set():
-            times = [self._lease.believed_until]
+            times = [self._lease.believed_until, self._hold_ends]
             times += [self._lease.ends - risk.threshold for risk in self._at_risk if not risk.told]
             if self._beat_at is not None:
                 times.append(self._beat_at)
-            self._core.runtime.schedule(self._tick, min(times))
+            self._core.runtime.schedule(self._tick, min(times), at_exit=True)
 
     async def _tick(self) -> None:
+        if self._core.runtime.ends:
+            await self.release_at_exit(_EXIT_TIMEOUT)
+            return
         now = self._core.world.now()
         with self._state:
             if self._look():

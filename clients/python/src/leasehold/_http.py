@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
@@ -13,6 +14,7 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     LocationParseError,
+    LocationValueError,
     NewConnectionError,
     ProtocolError,
     ProxyError,
@@ -31,9 +33,9 @@ MakePool: TypeAlias = Callable[[], urllib3.PoolManager]
 class HttpTransport:
     """Sends requests to one service. Safe to use from several threads."""
 
-    def __init__(self, service: Service, make_pool: MakePool | None) -> None:
+    def __init__(self, service: Service, make_pool: MakePool | None, tls: ssl.SSLContext | None = None) -> None:
         self._service = service
-        self._make_pool = make_pool or partial(_default_pool, service.url)
+        self._make_pool = make_pool or partial(_default_pool, service.url, tls)
         self._pool = self._make_pool()
 
     def reset(self) -> None:
@@ -59,7 +61,7 @@ class HttpTransport:
                     redirect=False,
                 )
                 return self._service.answer(got.status, got.headers, got.data)
-            except LocationParseError as error:
+            except (LocationParseError, LocationValueError) as error:
                 raise InvalidRequest(str(error), "base_url") from error
             except ProtocolError as error:
                 # Without a new connection, the request went out on an idle one, which the server had closed.
@@ -68,6 +70,8 @@ class HttpTransport:
                 call.was_repeated = True
             except HTTPError as error:
                 raise unavailable(request.url, error, sent=not _never_connected(error)) from error
+            except OSError as error:
+                raise unavailable(request.url, error) from error
 
     def _connections(self, url: str) -> int:
         """The number of connections made to the service so far."""
@@ -82,9 +86,9 @@ def _never_connected(error: HTTPError) -> bool:
     return isinstance(error, (NewConnectionError, ConnectTimeoutError, ProxyError))
 
 
-def _default_pool(base_url: str) -> urllib3.PoolManager:
+def _default_pool(base_url: str, tls: ssl.SSLContext | None) -> urllib3.PoolManager:
     """A pool with room for as many connections as there can be heartbeats under way."""
-    room: dict[str, Any] = {"num_pools": 2, "maxsize": 64}
+    room: dict[str, Any] = {"num_pools": 2, "maxsize": 64, "ssl_context": tls}
     proxy = environment_proxy(base_url)
     if proxy is None:
         return urllib3.PoolManager(**room)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from ._about import __version__
 from ._dynamodb import from_item
@@ -136,10 +136,7 @@ class HttpApi:
     def __init__(
         self, base_url: str, *, token: Token | None, headers: Mapping[str, str] | None, auth: Auth | None
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-            raise InvalidRequest("must be http:// or https://, with a host and without a query", "base_url")
-        self.url = base_url.rstrip("/")
+        self.url = _checked_url(base_url)
         self._token = token
         self._headers = {
             "Accept": "application/json",
@@ -156,28 +153,79 @@ class HttpApi:
         headers = dict(self._headers)
         url, body = self.url + call.path, None
         if call.method == "POST":
-            body = json.dumps(call.members, allow_nan=False).encode()
+            body = content_of(call.members)
             headers["Content-Type"] = "application/json"
         elif call.members:
-            # quote, not quote_plus: signers and the service must agree on what a space is.
-            url += "?" + urlencode(call.members, quote_via=quote, safe="")
+            url += "?" + _query(call.members)
         if self._token is not None:
             headers["Authorization"] = f"Bearer {_one_line(self._token)}"
         if self._auth is not None:
             headers.update(self._auth(Request(call.method, url, headers, body)))
         headers.update(call.headers)
+        for name, value in headers.items():
+            _check_header(name, value)
         return Request(call.method, url, headers, body)
 
     def answer(self, status: int, headers: Mapping[str, str], content: bytes) -> Answer:
         return Answer(status, headers, parsed(content))
 
 
+def _checked_url(base_url: str) -> str:
+    """The URL without its last slash. Raises `InvalidRequest` for one that no request can be sent to."""
+    try:
+        parts = urlsplit(base_url)
+        host = (parts.hostname or "").rstrip(".")
+        host.encode("ascii" if ":" in host else "idna")
+        parts.port  # noqa: B018 - raises for a number that is none
+    except ValueError as error:  # of Unicode too
+        raise InvalidRequest(f"{base_url!r} is no URL: {error}", "base_url") from error
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise InvalidRequest("must be http:// or https://, with a host and without a query", "base_url")
+    if any(character.isspace() for character in parts.netloc):
+        raise InvalidRequest(f"{base_url!r} is no URL: its host has a space", "base_url")
+    return base_url.rstrip("/")
+
+
 def _one_line(token: Token) -> str:
     """The token, which no error message repeats."""
     text = token if isinstance(token, str) else token()
+    if not isinstance(text, str) or not text:
+        raise InvalidRequest("must be a text that is not empty", "token")
     if not (text.isascii() and text.isprintable()):
         raise InvalidRequest("is not one line of printable ASCII: strip() what was read from a file", "token")
     return text
+
+
+def _check_header(name: object, value: object) -> None:
+    """Refuses a header that HTTP has no place for. No message shows its value, which may be a secret."""
+    for text in (name, value):
+        if not isinstance(text, str) or "\n" in text or "\r" in text or "\0" in text:
+            raise InvalidRequest(f"the header {name!r} is not one line of text", "headers")
+
+
+def content_of(members: Mapping[str, object]) -> bytes:
+    """The members as JSON. Raises `InvalidRequest` for what JSON does not have."""
+    try:
+        return json.dumps(members, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        name = next((name for name, value in members.items() if not _is_json(value)), None)
+        raise InvalidRequest(f"is not JSON: {error}", name) from error
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _query(members: Mapping[str, object]) -> str:
+    try:
+        # quote, not quote_plus: signers and the service must agree on what a space is.
+        return urlencode(members, quote_via=quote, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"is not UTF-8: {error.reason}", "key") from error
 
 
 def parsed(content: bytes | str) -> object:
@@ -193,10 +241,23 @@ def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavail
     """The error of a request without an answer. It names the URL, without its query, and the reason."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    advice = "" if sent else ": check the URL, and that the service runs"
-    failure = Unavailable(f"no answer from {place}: {_reason(error)}{advice}", sent=sent)
+    reason = _reason(error)
+    failure = Unavailable(f"no answer from {place}: {reason}{_advice(parts, reason, sent)}", sent=sent)
     failure._is_answer = False
     return failure
+
+
+def _advice(parts: SplitResult, reason: str, sent: bool) -> str:
+    """Says what the caller may do about the failure of a request."""
+    if any(text in reason for text in ("Name or service", "nodename", "getaddrinfo", "name resolution")):
+        return f": there is no host {parts.hostname}, so check the URL"
+    if "CERTIFICATE_VERIFY_FAILED" in reason:
+        return ": a private authority is named by ca_file"
+    if "WRONG_VERSION_NUMBER" in reason:
+        return ": check the URL: the port seems to speak no TLS, which needs http:// in the URL"
+    if sent and parts.scheme == "http" and not reason.startswith("timed out") and "timed out" not in reason:
+        return ": a port that speaks TLS needs https:// in the URL"
+    return "" if sent else ": check the URL, and that the service runs"
 
 
 def _reason(error: BaseException) -> str:
@@ -227,7 +288,7 @@ def refusal(call: Call, answer: Answer) -> LeaseholdError:
     asked = retry_after(answer.headers.get("Retry-After"))
     detail = problem.get("detail")
     said = f": {problem['message']}" if isinstance(problem.get("message"), str) else ""  # by a gateway
-    message = detail if isinstance(detail, str) else f"the service answered with status {answer.status}{said}"
+    message = detail if isinstance(detail, str) else f"the answer is status {answer.status}, not Leasehold's own{said}"
     if answer.status == 404 and problem.get("type") in (None, "unknown-route"):
         message = f"there is no such route: check the path of the URL ({message})"
     # A document with another status was made for another answer.

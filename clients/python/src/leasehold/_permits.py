@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ._acquisition import Held, Requests, TooLate
 from ._guard import BasePermitsGuard, Granted, Holding
 from ._numbers import Numbered
+from ._payload import payload_base64, payload_text
 from ._plan import MOST_NAMES, Ask, Enqueue, Look, plan
 from ._timing import Backoff, Budget, lease_to_ms, poll_pause, request_timeout, wait_timeout
 from ._watching import WatchFailed, watch
@@ -21,8 +22,6 @@ from .model import (
     PermitsGrant,
     ReleaseOutcome,
     SemaphoreView,
-    payload_base64,
-    payload_text,
 )
 from .observations import Observation
 
@@ -76,6 +75,11 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._queue_was_full = False
         self._names: tuple[Entry, ...] = ()  # the names of the last request
         self._refused = False  # the last request was refused, and nothing was seen since
+
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        # A holder of some permits may still get others: the capacity may change.
+        own = [guard for guard in guards if isinstance(guard, BasePermitsGuard) and guard.is_of(self.name)]
+        return any(self._want.permits <= guard.capacity == guard.permits for guard in own)
 
     async def once(self) -> P | Held:
         """One request, without a ticket. Raises `LeaseholdError`s."""

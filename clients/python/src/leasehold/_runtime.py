@@ -40,6 +40,9 @@ class Mutex(Protocol):
 class Runtime(Protocol):
     """The means of a client."""
 
+    ends: bool
+    """Whether the program, or the event loop, ends."""
+
     def event(self) -> Event: ...
 
     def mutex(self) -> Mutex: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
+from ._durations import Duration, seconds_of
 from ._guard import Granted, Holding
 from ._permits import P, PermitsAcquisition, Want
 from ._timing import lease_to_ms
@@ -31,20 +32,22 @@ class PermitOptions(TypedDict, total=False):
 
     owner_name: str | None
     """The owner's name, for people to read, at most 128 bytes. Default: the client's."""
-    lease: float
+    lease: Duration
     """The lease in seconds, 0.1 to 86400. Default: 60."""
-    ticket_lease: float
+    ticket_lease: Duration
     """Seconds without a refresh after which others may pass this waiter. Default: 120."""
     data: bytes | str | None
     """A payload of this holder, for everyone to read: at most 256 bytes."""
     staleness: Literal["rvn", "clock"]
     """"clock": the service judges by its own clock which holders and waiters are dead, for callers that keep no
     observations. A caller that waits observes them as well. Default: "rvn"."""
-    heartbeat_interval: float | None
+    heartbeat_interval: Duration | None
     """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
     the lease."""
     manual_heartbeats: bool
     """True: no heartbeats in the background; call `PermitsGuard.heartbeat`. Default: false."""
+    max_hold: Duration | None
+    """The longest time to hold the permits, as with a lock. Default: none."""
     hold_on_unavailable: bool
     """True: the holder believes in the permits while the service cannot be reached, as with a lock."""
 
@@ -75,21 +78,23 @@ class BaseSemaphore(Generic[P]):
         permits: int | None,
         *,
         owner_name: str | None = None,
-        lease: float = _LEASE,
-        ticket_lease: float = _TICKET_LEASE,
+        lease: Duration = _LEASE,
+        ticket_lease: Duration = _TICKET_LEASE,
         data: bytes | str | None = None,
         staleness: Literal["rvn", "clock"] = "rvn",
-        heartbeat_interval: float | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> PermitsAcquisition[P]:
+        lease, ticket_lease = seconds_of(lease, "lease"), seconds_of(ticket_lease, "ticket_lease")
         lease_to_ms(lease)
         lease_to_ms(ticket_lease)
         permits = self._permits if permits is None else permits
         if permits < 1:
             raise InvalidRequest(f"must be at least 1, not {permits}", "permits")
         client = self._client
-        holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        holding = client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, max_hold=max_hold)
         client._core.check_open()
         want = Want(
             self._name,
@@ -103,7 +108,7 @@ class BaseSemaphore(Generic[P]):
         )
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
-    async def _resume(self, lease_id: str, sequence: int | None, lease: float | None, holding: Holding) -> P:
+    async def _resume(self, lease_id: str, sequence: int | None, lease: Duration | None, holding: Holding) -> P:
         beat = partial(self._client._core.api.heartbeat_permits, self._name, lease_id)
         granted = Granted(capacity=self._capacity)
         return await self._client._resume(

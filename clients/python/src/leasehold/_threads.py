@@ -23,6 +23,8 @@ LOOK_AGAIN = 0.05
 class Threads:
     """Works in the background with the keeper's threads."""
 
+    ends = False
+
     def __init__(self, world: World) -> None:
         self._world = world
         self._keeper = Keeper(world)

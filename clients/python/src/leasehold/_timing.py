@@ -10,16 +10,21 @@ import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
+from ._durations import Duration, seconds_of
 from .errors import InvalidRequest
 
-Wait: TypeAlias = float | Literal["lease", "extend"] | None
-"""The bound of a wait for a held lock. Seconds; `lease`: one observed lease and a margin, enough to outlive a
+Wait: TypeAlias = Duration | Literal["lease", "extend"] | None
+"""The bound of a wait for a held lock. A duration; `lease`: one observed lease and a margin, enough to outlive a
 holder that died before the wait began; `extend`: the same, begun again whenever the holder sent a heartbeat;
 `None`: without a bound."""
 
 OPERATION_BOUND_MS = 10_000
 OPERATION_BOUND = OPERATION_BOUND_MS / 1000
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
+
+LEAVE_BOUND_MS = 2000
+LEAVE_BOUND = LEAVE_BOUND_MS / 1000
+"""Bound of the release at the end of a block, and of `close`. The release then goes on in the background."""
 
 UNREACHED_BOUND_MS = 1500
 UNREACHED_BOUND = UNREACHED_BOUND_MS / 1000
@@ -162,14 +167,10 @@ class Budget:
         self._version: str | None = None
         if wait is None:
             self.deadline = math.inf
-        elif isinstance(wait, str):
-            if not self._relative:
-                raise InvalidRequest(f"must be seconds, 'lease', 'extend' or None, not {wait!r}", "wait")
+        elif self._relative:
             self.deadline = now + OPERATION_BOUND  # until a holder was seen, there is no lease to count
-        elif wait >= 0:
-            self.deadline = now + wait
         else:
-            raise InvalidRequest(f"must not be negative: {wait}", "wait")
+            self.deadline = now + seconds_of(wait, "wait")
 
     def unreached(self, begun: float) -> None:
         """Notes that no connection can be made, and that the service has never answered."""

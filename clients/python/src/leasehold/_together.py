@@ -6,14 +6,15 @@ import logging
 import threading
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._acquisition import Asking, Held
 from ._api import HeartbeatContent
-from ._guard import BaseLockGuard, Callback, Granted, Holding, Keeping, call_back
+from ._durations import Duration
+from ._guard import BaseLockGuard, BasePermitsGuard, Callback, Granted, Holding, Keeping, call_back
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
 from ._watching import WatchFailed, watch
-from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, LossReason
+from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, LossReason, Unavailable
 from .model import Grants, LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         self._request = request
         self._guard = guard
         self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
+
+    def waits_for(self, guards: Sequence[Any]) -> bool:
+        locks = [guard for guard in guards if not isinstance(guard, BasePermitsGuard)]
+        return any(guard.is_of(name) for guard in locks for name in self._names)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
         return (await self._core.api.release(self._names[key], lease_id, timeout)).outcome
@@ -211,7 +216,7 @@ class BaseLocksGuard(Keeping):
         if self.lost is not None:
             self._core.runtime.schedule(self._tell_lost, self._core.world.now())
 
-    def on_at_risk(self, threshold: float, callback: Callback) -> None:
+    def on_at_risk(self, threshold: Duration, callback: Callback) -> None:
         """Runs the callback as `Guard.on_at_risk` does, for each of the locks."""
         for member in self._members:
             member.on_at_risk(threshold, lambda _: callback(self))
@@ -223,6 +228,10 @@ class BaseLocksGuard(Keeping):
         for member in self._members:
             member.on_lost(self._one_lost)
             member.start()
+
+    def is_of(self, name: LockName) -> bool:
+        """Whether one of the locks is of this key."""
+        return any(member.is_of(name) for member in self._members)
 
     async def renew(self, lease: float | None) -> None:
         """Sends one heartbeat for each lock."""
@@ -243,6 +252,8 @@ class BaseLocksGuard(Keeping):
                     await member.release_until(deadline)
                 except Exception as error:
                     errors.append(error)
+                    if isinstance(error, Unavailable) and self._core.world.now() >= deadline:
+                        return  # no answer to the others either, in no time
 
         await self._core.runtime.finish(release)
         for error in sorted(errors, key=lambda error: not isinstance(error, LockLost)):

@@ -18,7 +18,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("leasehold.aws needs botocore: pip install 'leasehold[aws]'", name=error.name) from error
 
-from ._messages import Answer, Call, Request, parsed
+from ._messages import Answer, Call, Request, content_of, parsed
 from .errors import Forbidden, InvalidRequest
 
 _LOCKS = {
@@ -131,7 +131,7 @@ class Function:
     def make(self, call: Call) -> Request:
         """The signed invocation of a call. Raises `InvalidRequest` where no function is named for it."""
         url, action = self._invocation(call.path)
-        body = json.dumps({"action": action, **call.members}, allow_nan=False).encode()
+        body = content_of({"action": action, **call.members})
         headers = {"Content-Type": "application/json", "X-Amz-Invocation-Type": "RequestResponse"}
         trace = {name: call.headers[name] for name in _TRACE_HEADERS if name in call.headers}
         if trace:

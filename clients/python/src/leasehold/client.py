@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ._acquisition import Held
 from ._api import HeartbeatContent, Leaving
@@ -18,22 +19,25 @@ from ._client import (
     AcquireOptions,
     BaseClient,
     LockOptions,
-    Settings,
     State,
     TogetherOptions,
     done_before,
     explicit_options,
     list_query,
+    settings_of,
 )
+from ._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
+from ._durations import Duration, seconds_if
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import Threads
-from ._timing import OPERATION_BOUND, Wait
+from ._timing import LEAVE_BOUND, Wait
+from ._tls import ClientCert, Path, tls_context
 from ._watching import Observer
 from ._world import World
-from .errors import AlreadyDone, CloseError, LockLost
+from .errors import AlreadyDone, CloseError, InvalidRequest, LockLost
 from .guard import Guard, LocksGuard
 from .model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from .semaphore import ReadWriteLock, Semaphore
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -69,8 +74,10 @@ class Client(BaseClient[Guard], TransactionCalls):
       Default: 2.
     - `observation_margin`: seconds, 0 or more, by which the clocks of all sharers of saved observations may
       differ. Default: 1.
-    - `make_pool`: makes the `urllib3.PoolManager`, for a private CA or client certificates. The default uses
-      the proxy that the environment names (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
+    - `ca_file`: a file of the authorities to trust, in PEM, in place of the system's.
+    - `client_cert`: the file of a certificate that the client shows, with its key; or a pair of files.
+    - `make_pool`: makes the `urllib3.PoolManager`, for anything else. The default uses the proxy that the
+      environment names (`HTTPS_PROXY`, `NO_PROXY`), except for loopback addresses.
     - `world`: clock and randomness, for tests.
 
     For the methods of a client with `asyncio` or `trio`, see `leasehold.aio`.
@@ -88,25 +95,30 @@ class Client(BaseClient[Guard], TransactionCalls):
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        lease: float = 20.0,
-        poll_interval: float | None = None,
-        heartbeat_interval: float | None = None,
-        wait_margin: float = 2.0,
-        observation_margin: float = 1.0,
+        lease: Duration = 20.0,
+        poll_interval: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
+        wait_margin: Duration = 2.0,
+        observation_margin: Duration = 1.0,
+        ca_file: Path | None = None,
+        client_cert: ClientCert | None = None,
         make_pool: MakePool | None = None,
         world: World | None = None,
     ) -> None:
         world = world or World()
         service = service_of(base_url, token, headers, auth)
-        settings: Settings = {
-            "owner_name": owner_name,
-            "lease": lease,
-            "poll_interval": poll_interval,
-            "heartbeat_interval": heartbeat_interval,
-            "wait_margin": wait_margin,
-            "observation_margin": observation_margin,
-        }
-        super().__init__(HttpTransport(service, make_pool), Threads(world), world, settings)
+        tls = None if ca_file is None and client_cert is None else tls_context(ca_file, client_cert)
+        if tls is not None and make_pool is not None:
+            raise InvalidRequest("excludes ca_file and client_cert", "make_pool")
+        settings = settings_of(
+            owner_name=owner_name,
+            lease=lease,
+            poll_interval=poll_interval,
+            heartbeat_interval=heartbeat_interval,
+            wait_margin=wait_margin,
+            observation_margin=observation_margin,
+        )
+        super().__init__(HttpTransport(service, make_pool, tls), Threads(world), world, settings)
 
     # Acquiring
 
@@ -133,7 +145,8 @@ class Client(BaseClient[Guard], TransactionCalls):
 
         Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once. Setting the
         event `cancel`, from another thread or a signal handler, ends the wait with `WaitCancelled`, after the
-        request in flight, if there is one. A lock that was granted meanwhile is released.
+        request in flight, if there is one. A lock that was granted meanwhile is released. Raises `WouldDeadlock`
+        where this thread holds the lock already.
         """
         return run(self._wait(self._acquisition(key, **options), wait, partial(pause_until, self._core, cancel)))
 
@@ -145,6 +158,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         wait: Wait = "lease",
         cancel: threading.Event | None = None,
+        reentrant: bool = False,
         **options: Unpack[AcquireOptions],
     ) -> Iterator[Guard]:
         """`with client.lock(key) as guard:` waits for the lock, and releases it at the end of the block.
@@ -152,7 +166,14 @@ class Client(BaseClient[Guard], TransactionCalls):
         Raises `LockHeld` when the wait is over, and `LockLost` if the body ended well but the lock was
         lost meanwhile. An exception of the body is never hidden. A loss does not interrupt the body: let it
         call `guard.check()`, and hand `guard.fencing_token` to every resource that it writes to.
+
+        Locks are not reentrant: `WouldDeadlock` is raised where this thread holds the lock already. With
+        `reentrant=True` the block then uses that guard, and leaves its release to the outer block.
         """
+        if reentrant and (outer := self._taken(key, options.get("sort_key"))) is not None:
+            yield outer
+            outer.check()
+            return
         with self.acquire(key, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
 
@@ -220,6 +241,80 @@ class Client(BaseClient[Guard], TransactionCalls):
             guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
 
+    @explicit_options(BaseClient._acquisition)
+    def locked(
+        self,
+        key: KeyOf,
+        *,
+        wait: Wait = "lease",
+        cancel: threading.Event | None = None,
+        reentrant: bool = False,
+        **options: Unpack[AcquireOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """`@client.locked("key")` runs a function under the lock, as `lock` does. The key may be a function of
+        the arguments. A parameter `guard` of the function receives the guard."""
+
+        def decorate(function: Callable[P, T]) -> Callable[P, T]:
+            check_kind(function, asynchronous=False)
+            shows = takes_guard(function)
+
+            @functools.wraps(function)
+            def under(*arguments: P.args, **named: P.kwargs) -> T:
+                name = key_for(key, arguments, named)
+                with self.lock(name, wait=wait, cancel=cancel, reentrant=reentrant, **options) as guard:
+                    if shows:
+                        named["guard"] = guard
+                    return function(*arguments, **named)
+
+            return under
+
+        return decorate
+
+    @explicit_options(BaseClient._acquisition)
+    def once_every(
+        self,
+        key: str | None = None,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        wait: Wait = 0,
+        cancel: threading.Event | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, T]], Callable[P, Ran[T] | Done | Held]]:
+        """`@client.once_every(hours=1)` runs a function at most once in each period, over all processes that
+        share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
+
+        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
+        failed run may be run again in its period. Otherwise as `once`.
+        """
+        period = Period(seconds, minutes, hours, days)
+
+        def decorate(function: Callable[P, T]) -> Callable[P, Ran[T] | Done | Held]:
+            check_kind(function, asynchronous=False)
+            shows, name = takes_guard(function), key or name_of(function)
+
+            @functools.wraps(function)
+            def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+                occurrence = period.occurrence(self._core.world.epoch_ms())
+                try:
+                    asked = self.acquire(name, wait=wait, cancel=cancel, occurrence=occurrence, **options)
+                except AlreadyDone as done:
+                    return done_before(occurrence, done)
+                if isinstance(asked, Held):
+                    return asked
+                with asked:
+                    if shows:
+                        named["guard"] = asked
+                    result = function(*arguments, **named)
+                    asked.release(completed=occurrence, data=payload_of(result))
+                return Ran(result)
+
+            return once
+
+        return decorate
+
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""
         return Semaphore(self, (key, sort_key), capacity)
@@ -242,10 +337,11 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         sequence: int | None = None,
         sort_key: str | None = None,
-        lease: float | None = None,
-        heartbeat_interval: float | None = None,
+        lease: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
-        lock_delay: float = 0.0,
+        lock_delay: Duration = 0.0,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
@@ -254,7 +350,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         under this id.
         """
         name = (key, sort_key)
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         return run(
             self._resume(
                 Guard,
@@ -275,12 +371,12 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease_id: str,
         *,
         sort_key: str | None = None,
-        lease: float | None = None,
+        lease: Duration | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
         """Renews a lock that any process acquired, and sets its lease to `lease` seconds, 0.1 to 86400
         (default: unchanged). Retries for ten seconds."""
-        return run(self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data)))
+        return run(self._heartbeat((key, sort_key), lease_id, HeartbeatContent(seconds_if(lease, "lease"), data)))
 
     def release(
         self,
@@ -379,16 +475,17 @@ class Client(BaseClient[Guard], TransactionCalls):
     def close(self) -> None:
         """Releases every lock, ends the waiting of other threads, and closes the connections.
 
-        One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure.
-        Takes about ten seconds if the service does not answer. May be repeated.
+        One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure. If
+        the service does not answer, the releases go on in the background after two seconds, with a warning. May
+        be repeated.
         """
         self._core.closed.set()
-        deadline = self._core.world.now() + OPERATION_BOUND
+        deadline = self._core.world.now() + LEAVE_BOUND
         errors: list[Exception] = []
 
         def release(guard: Kept) -> None:
             try:
-                run(guard.release_until(deadline))
+                run(guard.release_soon(deadline))
             except LockLost:
                 pass
             except Exception as error:

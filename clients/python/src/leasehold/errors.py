@@ -18,10 +18,12 @@ LossReason: TypeAlias = Literal[
     "expired",
     "forked",
     "deadline",
+    "max-hold",
 ]
 """The reason of a loss. `expired`: the lease ran out by the holder's own clock. `forked`: the lock belongs to
-the parent process. `deadline`: the invocation of the Lambda function ends. The others are the service's;
-`queued`: the lease id waits, and has no permits."""
+the parent process. `deadline`: the invocation of the Lambda function ends. `max-hold`: it
+was held for as long as it may be. The others are the service's; `queued`: the lease id waits, and has no
+permits."""
 
 
 class LeaseholdError(Exception):
@@ -29,6 +31,9 @@ class LeaseholdError(Exception):
 
     transaction_id: str | None = None
     """The transaction that the error is about, if any."""
+
+    retryable: bool = False
+    """Whether the same call may succeed later. False: the caller, or an operator, must change something."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default an exception is made again from its message, which is not what its constructor takes.
@@ -38,6 +43,8 @@ class LeaseholdError(Exception):
 class LockHeld(LeaseholdError):
     """Another owner holds the lock. `lock` names the holder. `retry_after`: the service's wish, in seconds.
     `locks` has all refused locks of a request for several."""
+
+    retryable = True
 
     def __init__(self, lock: LockView, retry_after: float = 0.0, locks: tuple[LockView, ...] = ()) -> None:
         self.locks = locks or (lock,)
@@ -71,10 +78,24 @@ class Superseded(LeaseholdError):
     `sequence` is the number of the later request: continue above it. `fencing_token` is the lock's.
     """
 
+    retryable = True
+
     def __init__(self, message: str, sequence: int, fencing_token: int | None = None) -> None:
         super().__init__(message)
         self.sequence = sequence
         self.fencing_token = fencing_token
+
+
+class WouldDeadlock(LeaseholdError):
+    """This thread, or task, holds the lock already, and would wait for itself. Locks are not reentrant: hand the
+    guard on, or say `reentrant=True`. A task counts as its holder's where it was started under the lock."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"the lock {key!r} is held here already, and waiting for it would never end: pass its guard on, or use "
+            "lock(..., reentrant=True)"
+        )
+        self.key = key
 
 
 class WaitCancelled(LeaseholdError):
@@ -117,6 +138,8 @@ class ExceedsCapacity(LeaseholdError):
 class QueueFull(LeaseholdError):
     """The queue is full: try again later. `lock` is the semaphore."""
 
+    retryable = True
+
     def __init__(self, message: str, lock: LockView | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.lock = lock
@@ -155,6 +178,8 @@ class Unavailable(LeaseholdError):
     service.
     """
 
+    retryable = True
+
     def __init__(self, message: str, retry_after: float = 0.0, *, sent: bool = True) -> None:
         super().__init__(message)
         self.retry_after = retry_after
@@ -174,6 +199,8 @@ class TransactionContended(LeaseholdError):
     """Another transaction, `other`, has locked an item, and did not finish in time. The caller's transaction
     is open: repeat the call, or roll back. `retry_after` is the service's wish, in seconds."""
 
+    retryable = True
+
     def __init__(self, message: str, other: str | None = None, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.other = other
@@ -183,6 +210,8 @@ class TransactionContended(LeaseholdError):
 class TransactionRolledBack(LeaseholdError):
     """The transaction was rolled back by another one that needed its items, or because it was idle: begin
     another one. `retry_after` is the service's wish, in seconds."""
+
+    retryable = True
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(message)

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ._api import HeartbeatContent, Leaving
+from ._durations import Duration, seconds_if
 from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from ._runtime import run
 from ._together import BaseLocksGuard
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 class Block(Keeping):
     """A guard for threads, and for `with`."""
 
-    def wait_lost(self, timeout: float | None = None) -> LossReason | None:
+    def wait_lost(self, timeout: Duration | None = None) -> LossReason | None:
         """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, 0 or more
         (default: no limit), or after the release."""
-        return run(self.until_lost(timeout))
+        return run(self.until_lost(seconds_if(timeout, "timeout")))
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +46,7 @@ class Guard(Block, BaseLockGuard):
     """
 
     def heartbeat(
-        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
+        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: Duration | None = None
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
         86400) is the lease from now on.
@@ -53,7 +54,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        run(self.renew(HeartbeatContent(lease, data, delete_data)))
+        run(self.renew(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data)))
 
     def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
@@ -69,9 +70,9 @@ class Guard(Block, BaseLockGuard):
 class PermitsGuard(Block, BasePermitsGuard):
     """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
-    def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
+    def heartbeat(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        run(self.renew(HeartbeatContent(lease, data)))
+        run(self.renew(HeartbeatContent(seconds_if(lease, "lease"), data)))
 
     def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
@@ -93,9 +94,9 @@ class LocksGuard(Block, BaseLocksGuard):
     """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
     others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
-    def heartbeat(self, *, lease: float | None = None) -> None:
+    def heartbeat(self, *, lease: Duration | None = None) -> None:
         """Renews each lease now; as `Guard.heartbeat`."""
-        run(self.renew(lease))
+        run(self.renew(seconds_if(lease, "lease")))
 
     def release(self) -> None:
         """Releases all locks; as `Guard.release`. One failure does not stop the others."""

@@ -23,7 +23,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from ._acquisition import Held
-from ._event import Duration, KeyOf, key_reader, seconds_of
+from ._durations import Duration, seconds_of
+from ._event import KeyOf, key_reader
 from ._invocation import Context, Deadline, InvocationGuard, kept
 from ._records import Record, begin, hash_of
 from .client import Client

@@ -374,16 +374,6 @@ def payload_of(result: object) -> bytes | str | None:
     return result if isinstance(result, (bytes, str)) else None
 
 
-def payload_text(data: bytes | str | None) -> str | None:
-    """Sends text as text, so that people can read it in the table."""
-    return data if isinstance(data, str) else None
-
-
-def payload_base64(data: bytes | str | None) -> str | None:
-    """Sends bytes as base64."""
-    return None if data is None or isinstance(data, str) else base64.b64encode(data).decode("ascii")
-
-
 def payload(answer: _wire.Lock | _wire.AcquireResponse | _wire.Holder) -> bytes | None:
     """Returns the row's payload, or `None` if there is none."""
     text = answer.get("data")

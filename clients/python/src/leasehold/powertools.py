@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ._acquisition import Held
-from ._event import Duration, seconds_of
+from ._durations import Duration, seconds_of
 from ._invocation import Deadline, InvocationGuard
 from ._records import Attempt, Record, begin
 from .client import Client

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ._acquisition import Held
 from ._cancelling import pause_until
 from ._client import explicit_options
+from ._durations import Duration
 from ._runtime import run
 from ._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
 from ._timing import Wait
@@ -73,13 +74,16 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         lease_id: str,
         *,
         sequence: int | None = None,
-        lease: float | None = None,
-        heartbeat_interval: float | None = None,
+        lease: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> PermitsGuard:
         """Makes a guard of permits that another process acquired; as `Client.resume`."""
-        holding = self._client._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable)
+        holding = self._client._holding(
+            lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, max_hold=max_hold
+        )
         return run(self._resume(lease_id, sequence, lease, holding))
 
 

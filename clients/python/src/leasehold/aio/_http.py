@@ -24,21 +24,37 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 class HttpxTransport:
     """Sends requests to one service."""
 
-    def __init__(self, service: Service, make_client: MakeClient | None) -> None:
+    def __init__(self, service: Service, make_client: MakeClient | None, tls: ssl.SSLContext | None = None) -> None:
         self._service = service
-        self._make_client = make_client or partial(_default_client, service.url)
+        self._make_client = make_client or partial(_default_client, service.url, tls)
         self._client = self._make_client()
+        self._under_way = 0
+        self._is_closed = False
 
     def reset(self) -> None:
-        self._client = self._make_client()
+        self._client, self._under_way = self._make_client(), 0
 
     async def close(self) -> None:
-        # A later request, such as another try to release, opens new connections.
-        closed, self._client = self._client, self._make_client()
-        await closed.aclose()
+        """Closes the connections; and those of later requests, such as another try to release, at their end."""
+        self._is_closed = True
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        if self._is_closed and self._under_way == 0:
+            idle, self._client = self._client, self._make_client()
+            with anyio.CancelScope(shield=True):
+                await idle.aclose()
 
     async def send(self, call: Call, timeout: float) -> Answer:
         """Sends the request, and sends it again where an idle connection turns out to be closed."""
+        self._under_way += 1
+        try:
+            return await self._exchange(call, timeout)
+        finally:
+            self._under_way -= 1
+            await self._close_idle()
+
+    async def _exchange(self, call: Call, timeout: float) -> Answer:
         deadline = monotonic() + timeout
         request = await self._request(call)
         while True:
@@ -56,7 +72,7 @@ class HttpxTransport:
                 if not events or "connection.connect_tcp.started" in events:
                     raise unavailable(request.url, error) from error
                 call.was_repeated = True
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, OSError) as error:  # an alert of TLS comes as it is
                 raise unavailable(request.url, error, sent=not isinstance(error, _NOT_SENT)) from error
 
     async def _request(self, call: Call) -> Request:
@@ -80,12 +96,12 @@ class HttpxTransport:
         )
 
 
-def _default_client(base_url: str) -> httpx.AsyncClient:
+def _default_client(base_url: str, tls: ssl.SSLContext | None) -> httpx.AsyncClient:
     """A client with room for as many connections as there are heartbeats under way."""
     try:
         return httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(
-                verify=ssl.create_default_context() if base_url.startswith("https") else False,
+                verify=(tls or ssl.create_default_context()) if base_url.startswith("https") else False,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
                 proxy=environment_proxy(base_url),
             ),

@@ -30,7 +30,7 @@ class Tasks:
         self._world = world
         self._plans: dict[Task, _Plan] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps no reference
-        self._loop_ends = False
+        self.ends = False
 
     def event(self) -> TaskEvent:
         return TaskEvent()
@@ -85,7 +85,7 @@ class Tasks:
 
     def schedule(self, task: Task, at: float, *, at_exit: bool = False) -> None:
         self.cancel(task)
-        if self._loop_ends:
+        if self.ends:
             return  # no new task would ever run
         plan = self._plans[task] = _Plan(task, at, at_exit)
         if _in_trio():
@@ -114,7 +114,7 @@ class Tasks:
                 del self._plans[plan.task]
                 await _logged(plan.task)
         except anyio.get_cancelled_exc_class():
-            self._loop_ends = True  # nothing else cancels these tasks
+            self.ends = True  # nothing else cancels these tasks
             if plan.at_exit:
                 with anyio.move_on_after(_AT_EXIT, shield=True):
                     await _logged(plan.task)

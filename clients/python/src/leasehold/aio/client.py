@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import anyio
 
@@ -17,19 +18,22 @@ from .._client import (
     AcquireOptions,
     BaseClient,
     LockOptions,
-    Settings,
     State,
     TogetherOptions,
     done_before,
     explicit_options,
     list_query,
+    settings_of,
 )
+from .._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
+from .._durations import Duration, seconds_if
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import OPERATION_BOUND, Wait
+from .._timing import LEAVE_BOUND, Wait
+from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
-from ..errors import AlreadyDone, CloseError, LockLost
+from ..errors import AlreadyDone, CloseError, InvalidRequest, LockLost
 from ..model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leasehold")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Client(BaseClient[Guard], TransactionCalls):
@@ -70,25 +75,30 @@ class Client(BaseClient[Guard], TransactionCalls):
         token: Token | None = None,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        lease: float = 20.0,
-        poll_interval: float | None = None,
-        heartbeat_interval: float | None = None,
-        wait_margin: float = 2.0,
-        observation_margin: float = 1.0,
+        lease: Duration = 20.0,
+        poll_interval: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
+        wait_margin: Duration = 2.0,
+        observation_margin: Duration = 1.0,
+        ca_file: Path | None = None,
+        client_cert: ClientCert | None = None,
         make_client: MakeClient | None = None,
         world: World | None = None,
     ) -> None:
         world = world or World()
         service = service_of(base_url, token, headers, auth)
-        settings: Settings = {
-            "owner_name": owner_name,
-            "lease": lease,
-            "poll_interval": poll_interval,
-            "heartbeat_interval": heartbeat_interval,
-            "wait_margin": wait_margin,
-            "observation_margin": observation_margin,
-        }
-        super().__init__(HttpxTransport(service, make_client), Tasks(world), world, settings)
+        tls = None if ca_file is None and client_cert is None else tls_context(ca_file, client_cert)
+        if tls is not None and make_client is not None:
+            raise InvalidRequest("excludes ca_file and client_cert", "make_client")
+        settings = settings_of(
+            owner_name=owner_name,
+            lease=lease,
+            poll_interval=poll_interval,
+            heartbeat_interval=heartbeat_interval,
+            wait_margin=wait_margin,
+            observation_margin=observation_margin,
+        )
+        super().__init__(HttpxTransport(service, make_client, tls), Tasks(world), world, settings)
 
     # Acquiring
 
@@ -106,7 +116,8 @@ class Client(BaseClient[Guard], TransactionCalls):
     async def acquire(self, key: str, *, wait: Wait = "lease", **options: Unpack[AcquireOptions]) -> Guard | Held:
         """Waits for the lock. `wait` is in seconds, or `"lease"`, `"extend"`, `None` (see `leasehold.Wait`).
 
-        Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once.
+        Giving up is a value: `Held`. Raises `Unavailable` if the service did not answer once, and
+        `WouldDeadlock` where this task, or the one that started it, holds the lock already.
         """
         return await self._wait(self._acquisition(key, **options), wait, self._core.pause)
 
@@ -118,6 +129,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         wait: Wait = "lease",
         cancel_on_loss: bool = True,
+        reentrant: bool = False,
         **options: Unpack[AcquireOptions],
     ) -> AsyncIterator[Guard]:
         """`async with client.lock(key) as guard:` waits for the lock, and releases it at the block's end.
@@ -125,7 +137,14 @@ class Client(BaseClient[Guard], TransactionCalls):
         Raises `LockHeld` when the wait is over. A loss of the lock cancels the body, and the block then
         raises `LockLost`; with `cancel_on_loss=False` the body is not interrupted, and the block raises
         `LockLost` at its end. An exception of the body is never hidden.
+
+        Locks are not reentrant: `WouldDeadlock` is raised where this task, or the one that started it, holds the
+        lock already. With `reentrant=True` the block then uses that guard, and leaves its release to the outer block.
         """
+        if reentrant and (outer := self._taken(key, options.get("sort_key"))) is not None:
+            yield outer
+            outer.check()
+            return
         result = await self.acquire(key, wait=wait, **options)
         guard = result.granted()
         async with bound_body(guard, cancel_on_loss):
@@ -193,6 +212,78 @@ class Client(BaseClient[Guard], TransactionCalls):
             await guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
 
+    @explicit_options(BaseClient._acquisition)
+    def locked(
+        self,
+        key: KeyOf,
+        *,
+        wait: Wait = "lease",
+        reentrant: bool = False,
+        **options: Unpack[AcquireOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, T]]]:
+        """`@client.locked("key")` runs a coroutine function under the lock, as `lock` does. The key may be a function
+        of the arguments. A parameter `guard` of the function receives the guard."""
+
+        def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+            check_kind(function, asynchronous=True)
+            shows = takes_guard(function)
+
+            @functools.wraps(function)
+            async def under(*arguments: P.args, **named: P.kwargs) -> T:
+                name = key_for(key, arguments, named)
+                async with self.lock(name, wait=wait, reentrant=reentrant, **options) as guard:
+                    if shows:
+                        named["guard"] = guard
+                    return await function(*arguments, **named)
+
+            return under
+
+        return decorate
+
+    @explicit_options(BaseClient._acquisition)
+    def once_every(
+        self,
+        key: str | None = None,
+        *,
+        seconds: float = 0,
+        minutes: float = 0,
+        hours: float = 0,
+        days: float = 0,
+        wait: Wait = 0,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]]:
+        """`@client.once_every(hours=1)` runs a coroutine function at most once in each period, over all processes that
+        share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
+
+        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
+        failed run may be run again in its period. Otherwise as `once`.
+        """
+        period = Period(seconds, minutes, hours, days)
+
+        def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]:
+            check_kind(function, asynchronous=True)
+            shows, name = takes_guard(function), key or name_of(function)
+
+            @functools.wraps(function)
+            async def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+                occurrence = period.occurrence(self._core.world.epoch_ms())
+                try:
+                    asked = await self.acquire(name, wait=wait, occurrence=occurrence, **options)
+                except AlreadyDone as done:
+                    return done_before(occurrence, done)
+                if isinstance(asked, Held):
+                    return asked
+                async with bound_body(asked, True):
+                    if shows:
+                        named["guard"] = asked
+                    result = await function(*arguments, **named)
+                    await asked.release(completed=occurrence, data=payload_of(result))
+                return Ran(result)
+
+            return once
+
+        return decorate
+
     def semaphore(self, key: str, capacity: int, *, sort_key: str | None = None) -> Semaphore:
         """Returns a semaphore of `capacity` permits. An existing semaphore keeps its own capacity."""
         return Semaphore(self, (key, sort_key), capacity)
@@ -215,10 +306,11 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         sequence: int | None = None,
         sort_key: str | None = None,
-        lease: float | None = None,
-        heartbeat_interval: float | None = None,
+        lease: Duration | None = None,
+        heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
-        lock_delay: float = 0.0,
+        lock_delay: Duration = 0.0,
+        max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
@@ -227,7 +319,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         under this id.
         """
         name = (key, sort_key)
-        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay)
+        holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         beat = partial(self._core.api.heartbeat, name, lease_id)
         return await self._resume(Guard, name, lease_id, beat, sequence, lease, holding)
 
@@ -239,12 +331,12 @@ class Client(BaseClient[Guard], TransactionCalls):
         lease_id: str,
         *,
         sort_key: str | None = None,
-        lease: float | None = None,
+        lease: Duration | None = None,
         data: bytes | str | None = None,
     ) -> Renewal:
         """Renews a lock that any process acquired, and sets its lease to `lease` seconds, 0.1 to 86400
         (default: unchanged). Retries for ten seconds."""
-        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(lease, data))
+        return await self._heartbeat((key, sort_key), lease_id, HeartbeatContent(seconds_if(lease, "lease"), data))
 
     async def release(
         self,
@@ -342,15 +434,16 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Releases every lock, ends the waiting of other tasks, and closes the connections.
 
         One failure does not stop the others; `CloseError` contains all failures. Lost locks are no failure.
-        Takes about ten seconds if the service does not answer. May be repeated.
+        If the service does not answer, the releases go on in the background after two seconds, with a warning.
+        May be repeated.
         """
         self._core.closed.set()
-        deadline = self._core.world.now() + OPERATION_BOUND
+        deadline = self._core.world.now() + LEAVE_BOUND
         errors: list[Exception] = []
 
         async def release(guard: Kept) -> None:
             try:
-                await guard.release_until(deadline)
+                await guard.release_soon(deadline)
             except LockLost:
                 pass
             except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from .._api import HeartbeatContent, Leaving
+from .._durations import Duration, seconds_if
 from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
 from .._together import BaseLocksGuard
 from ..errors import LossReason
@@ -24,10 +25,10 @@ PATIENCE = 1.0
 class Block(Keeping):
     """A guard for tasks, and for `async with`."""
 
-    async def wait_lost(self, timeout: float | None = None) -> LossReason | None:
+    async def wait_lost(self, timeout: Duration | None = None) -> LossReason | None:
         """Waits until the lock is lost, and returns the reason. `None` after `timeout` seconds, 0 or more
         (default: no limit), or after the release."""
-        return await self.until_lost(timeout)
+        return await self.until_lost(seconds_if(timeout, "timeout"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,7 +69,7 @@ class Guard(Block, BaseLockGuard):
     """
 
     async def heartbeat(
-        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: float | None = None
+        self, *, data: bytes | str | None = None, delete_data: bool = False, lease: Duration | None = None
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
         86400) is the lease from now on.
@@ -76,7 +77,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        await self.renew(HeartbeatContent(lease, data, delete_data))
+        await self.renew(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data))
 
     async def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
@@ -95,9 +96,9 @@ class Guard(Block, BaseLockGuard):
 class PermitsGuard(Block, BasePermitsGuard):
     """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
-    async def heartbeat(self, *, data: bytes | str | None = None, lease: float | None = None) -> None:
+    async def heartbeat(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
         """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        await self.renew(HeartbeatContent(lease, data))
+        await self.renew(HeartbeatContent(seconds_if(lease, "lease"), data))
 
     async def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
@@ -119,9 +120,9 @@ class LocksGuard(Block, BaseLocksGuard):
     """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
     others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
-    async def heartbeat(self, *, lease: float | None = None) -> None:
+    async def heartbeat(self, *, lease: Duration | None = None) -> None:
         """Renews each lease now; as `Guard.heartbeat`."""
-        await self.renew(lease)
+        await self.renew(seconds_if(lease, "lease"))
 
     async def release(self) -> None:
         """Releases all locks; as `Guard.release`. One failure does not stop the others."""

@@ -1,13 +1,13 @@
-//! Protection against web pages of other origins, which a browser on this machine may have open.
+//! # Protection against web pages of other origins
 //!
-//! A page can send requests to any address. A foreign `Origin` tells its requests from the console's own. A host name
-//! that resolves to this machine (DNS rebinding) makes a page same-origin for the browser. The service therefore lists
-//! the host names that it answers to.
+//! A browser on this machine may have any page open. A page can send requests to any address. A foreign `Origin` tells
+//! its requests from the console's own. A host name that resolves to this machine (DNS rebinding) makes a page
+//! same-origin for the browser. The service therefore lists the host names that it answers to.
 
 use std::net::IpAddr;
 
-use hyper::header::{HOST, HeaderMap, ORIGIN};
-use hyper::http::request::Parts;
+use http::header::{HOST, HeaderMap, ORIGIN};
+use http::request::Parts;
 use leasehold_wire::{Problem, ProblemType};
 
 /// The host names that a service answers to.
@@ -32,7 +32,7 @@ impl Guard {
         let (Some(Ok(host)), None) = (hosts.next().map(|host| host.to_str()), hosts.next()) else {
             return Err(refused("A request needs one Host header."));
         };
-        let authority = request.uri.authority().map_or(host, hyper::http::uri::Authority::as_str);
+        let authority = request.uri.authority().map_or(host, http::uri::Authority::as_str);
         for name in [host, authority] {
             if !self.answers_to(name) {
                 return Err(refused(format!(
@@ -87,14 +87,14 @@ fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), Problem> {
 
 /// Whether a browser opens a page. A link from anywhere may lead to the page, and shows nothing to the site of the
 /// link.
-pub(crate) fn is_navigation(request: &Parts) -> bool {
+fn is_navigation(request: &Parts) -> bool {
     let is =
         |name: &str, value: &str| request.headers.get(name).is_some_and(|found| found.as_bytes() == value.as_bytes());
-    request.method == hyper::Method::GET && is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
+    request.method == http::Method::GET && is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
 /// Removes the headers that a link from another site adds to the request for a page.
-pub(crate) fn forgive_navigation(request: &mut Parts) {
+pub fn forgive_navigation(request: &mut Parts) {
     if is_navigation(request) {
         request.headers.remove("sec-fetch-site");
     }
@@ -117,7 +117,7 @@ fn normal(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hyper::Request;
+    use http::Request;
 
     use super::*;
 

@@ -1,0 +1,38 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+from .errors import InvalidRequest
+
+Duration: TypeAlias = float | timedelta | str
+"""Seconds, a `timedelta`, or a text such as `500ms`, `20s`, `5m`, `24h`, `7d`."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+
+
+def seconds_of(duration: Duration, name: str) -> float:
+    """Returns the duration in seconds. Raises `InvalidRequest`, which names the option, for what is none."""
+    if isinstance(duration, timedelta):
+        seconds = duration.total_seconds()
+    elif isinstance(duration, str):
+        match = _TEXT.fullmatch(duration)
+        if match is None:
+            raise InvalidRequest(f"must be seconds, or a text such as '20s', not {duration!r}", name)
+        seconds = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        seconds = duration
+    else:
+        raise InvalidRequest(f"must be seconds, a timedelta, or a text such as '20s', not {duration!r}", name)
+    if not seconds >= 0:
+        raise InvalidRequest(f"must not be negative: {duration}", name)
+    return seconds
+
+
+def seconds_if(duration: Duration | None, name: str) -> float | None:
+    """The same, for an option that need not be there."""
+    return None if duration is None else seconds_of(duration, name)
