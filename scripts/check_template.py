@@ -1,7 +1,7 @@
 """Checks the template: the functions' roles against actions.json and attributes.json, which a test of the workspace
-compares with what the functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
-routes against the HTTP API's; the routes of a release against those of none; the example of a deploying role; and
-rules that an audit of such stacks asks about, one function each.
+compares with what the functions call; the roles of state machines, pipes, rules and the REST API against what these
+call; the REST API's routes against the HTTP API's; the routes of a release against those of none; the example of a
+deploying role; and rules that an audit of such stacks asks about, one function each.
 """
 
 import fnmatch

@@ -10,8 +10,9 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
-import check_template  # noqa: E402 (beside this file)
-import stacks  # noqa: E402
+import check_template
+
+import stacks
 
 # The rule that must refuse, a pattern in the template, and what takes the place of its first match.
 MUTANTS = (

@@ -37,7 +37,7 @@ class Plan:
         }
 
     def actions(self, role):
-        return sorted({action for statement in self.statements(role) for action in statement["Action"]})
+        return sorted({action for statement in self.statements(role) for action in stacks.as_list(statement["Action"])})
 
     def statements(self, role):
         return [
@@ -65,7 +65,7 @@ class Plan:
                     "actions": sorted(
                         f"{action.removeprefix('dynamodb:')} on {TABLES[resource.split('/')[-1]]}"
                         for statement in self.statements(role(name))
-                        for action in statement["Action"]
+                        for action in stacks.as_list(statement["Action"])
                         for resource in stacks.as_list(statement["Resource"])
                         if action.startswith("dynamodb:")
                     ),
