@@ -411,19 +411,17 @@ allowed WakerPipesRole dynamodb:ListStreams $locks
 allowed WakerPipesRole states:StartExecution $waker
 implicitDeny WakerPipesRole dynamodb:GetItem $locks
 implicitDeny WakerPipesRole states:StartExecution $clean_up
-allowed HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash staleAt
-implicitDeny HoldFunctionRole dynamodb:UpdateItem $locks key leaseIdHash previousLeaseIdHash
+allowed HoldFunctionRole dynamodb:UpdateItem $locks
 implicitDeny HoldFunctionRole dynamodb:GetItem $locks
-allowed AskFunctionRole dynamodb:UpdateItem $locks key leaseIdHash ownerName
+allowed AskFunctionRole dynamodb:UpdateItem $locks
 implicitDeny AskFunctionRole dynamodb:DeleteItem $locks
+implicitDeny AskFunctionRole kms:GenerateMac $(execution_key)
 allowed ReadFunctionRole dynamodb:Scan $locks
-implicitDeny ReadFunctionRole dynamodb:UpdateItem $locks key
-allowed OperateFunctionRole dynamodb:UpdateItem $locks key isReleased
-implicitDeny OperateFunctionRole dynamodb:UpdateItem $locks key leaseIdHash
+implicitDeny ReadFunctionRole dynamodb:UpdateItem $locks
+allowed OperateFunctionRole dynamodb:UpdateItem $locks
+implicitDeny OperateFunctionRole dynamodb:Query $locks
 allowed InvokeFunctionRole kms:GenerateMac $(execution_key)
 allowed CleanupFunctionRole kms:GenerateMac $(execution_key)
-implicitDeny CleanupFunctionRole dynamodb:UpdateItem $locks key capacity
-implicitDeny AskFunctionRole kms:GenerateMac $(execution_key)
 EOF
 }
 

@@ -1,8 +1,8 @@
 """Asks IAM for decisions about the roles of a stack, in one process: the command line would take a minute to start so
 often.
 
-Argument: the stack. Standard input: a line for each decision, EXPECTED ROLE ACTION RESOURCE [ATTRIBUTE...]; the role by
-its name in the template, the attributes as DynamoDB tells them.
+Argument: the stack. Standard input: a line for each decision, EXPECTED ROLE ACTION RESOURCE; the role by its name in
+the template.
 """
 
 import sys
@@ -16,17 +16,9 @@ def main(stack):
     names = {resource["LogicalResourceId"]: resource["PhysicalResourceId"] for resource in found}
     roles = {}
     for line in sys.stdin:
-        expected, role, action, resource, *attributes = line.split()
+        expected, role, action, resource = line.split()
         arn = roles.get(role) or roles.setdefault(role, iam.get_role(RoleName=names[role])["Role"]["Arn"])
-        named = [
-            {"ContextKeyName": "dynamodb:Attributes", "ContextKeyValues": attributes, "ContextKeyType": "stringList"}
-        ]
-        answer = iam.simulate_principal_policy(
-            PolicySourceArn=arn,
-            ActionNames=[action],
-            ResourceArns=[resource],
-            ContextEntries=named if attributes else [],
-        )
+        answer = iam.simulate_principal_policy(PolicySourceArn=arn, ActionNames=[action], ResourceArns=[resource])
         [result] = answer["EvaluationResults"]
         decision = result["EvalDecision"]
         assert decision == expected, f"{role}'s {action} on {resource} is {decision}, not {expected}"
