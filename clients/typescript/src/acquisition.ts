@@ -39,7 +39,7 @@ interface Granted {
   readonly kind: "granted";
   release(): Promise<unknown>;
   /** Keeps the turn of its waiter until the end of the hold. */
-  takeTurn(turn: Turn): void;
+  takeTurn?(turn: Turn): void;
 }
 
 /** One lease id within a wait. */
@@ -266,7 +266,7 @@ async function attempts<Guard extends Granted, View extends Lock>(
         try {
           guard = await answerBy(context, attempt.ask(), cutAt, stop.signal);
           attempt.taken();
-          if (turn) guard.takeTurn(turn);
+          if (turn) guard.takeTurn?.(turn);
           return guard;
         } catch (error) {
           if (!(error instanceof LockHeldError)) throw error;

@@ -1,7 +1,6 @@
 /** Several locks at once, all or none (rule K6). */
 import type { Duration } from "./duration.js";
 import { refuseDeadlock } from "./flow.js";
-import type { Turn } from "./line.js";
 import { delayOf } from "./holding.js";
 import type { Bound } from "./pacing.js";
 import { Acquisition, pursue } from "./acquisition.js";
@@ -101,11 +100,6 @@ export class JointGuard implements AsyncDisposable {
   /** Throws the {@link LockLostError} if one of them is lost. */
   throwIfLost(): void {
     for (const guard of this.guards) guard.throwIfLost();
-  }
-
-  /** @internal */
-  takeTurn(_turn: Turn): void {
-    // Who asks for several locks does not stand in line.
   }
 
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
