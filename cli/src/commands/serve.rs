@@ -9,7 +9,8 @@ use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError, Tokens, console, exposed,
+    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError,
+    Tokens, console, exposed,
 };
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;
@@ -64,9 +65,19 @@ pub(crate) struct ServeArgs {
     dynamodb_endpoint: Option<String>,
 
     /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback
-    /// interface.
-    #[arg(long, value_name = "PORT", conflicts_with = "dynamodb_endpoint")]
-    expose_dynamodb: Option<u16>,
+    /// interface, or at this address and port. Beyond this machine, --dynamodb-credentials is needed.
+    #[arg(
+        long,
+        value_name = "[ADDRESS:]PORT",
+        value_parser = exposed_address,
+        conflicts_with = "dynamodb_endpoint"
+    )]
+    expose_dynamodb: Option<SocketAddr>,
+
+    /// Check the signatures of these clients against the profiles in this file, which has the format of
+    /// `~/.aws/credentials`. Without it, any signature will do.
+    #[arg(long, value_name = "PATH", requires = "expose_dynamodb")]
+    dynamodb_credentials: Option<PathBuf>,
 
     /// The name of the table of the locks. It is created where it is missing.
     #[arg(long, value_name = "NAME", default_value = "leasehold", env = "LEASEHOLD_TABLE_NAME")]
@@ -167,6 +178,15 @@ pub(crate) enum ServeError {
          makes one), or say --insecure where the network keeps strangers out"
     )]
     Open(SocketAddr),
+    /// The credentials of the exposed port cannot be used.
+    #[error("{0}")]
+    Credentials(#[from] CredentialsError),
+    /// The exposed port would give everyone all tables.
+    #[error(
+        "refusing to expose DynamoDB on {0}, beyond this machine, to everyone: name a file in the format of \
+         ~/.aws/credentials with --dynamodb-credentials"
+    )]
+    Exposed(SocketAddr),
     /// A port cannot be opened.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
@@ -192,18 +212,20 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     if args.token_file.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
         return Err(ServeError::Open(args.listen));
     }
-    let (tokens, tls) = (args.tokens()?, args.tls()?);
+    let (tokens, tls, credentials) = (args.tokens()?, args.tls()?, args.credentials()?);
     // The tables come before the port: an open port belongs to a working service.
     let server = Server::open(args.settings()).await?;
     let listener = listen(args.listen, "--listen").await?;
     let address = local_address(&listener, args.listen.port());
     let exposed = match (server.engine(), args.expose_dynamodb) {
-        (Some(engine), Some(port)) => {
-            let listener = listen((Ipv4Addr::LOCALHOST, port).into(), "--expose-dynamodb").await?;
-            let address = local_address(&listener, port);
+        (Some(engine), Some(wanted)) => {
+            let listener = listen(wanted, "--expose-dynamodb").await?;
+            let address = local_address(&listener, wanted.port());
             let shutdown = wait_for(stopped.clone());
-            let app = exposed::routes(engine.clone(), Guard::new(Ipv4Addr::LOCALHOST.into(), &[]));
-            Some((address, tokio::spawn(leasehold_server::run_tls(listener, None, app, shutdown))))
+            let guard = Guard::new(wanted.ip(), if wanted.ip().is_loopback() { &[] } else { &args.allow_host });
+            let app = exposed::routes(exposed::Exposed { engine: engine.clone(), guard, credentials });
+            let tls = if wanted.ip().is_loopback() { None } else { tls.clone() };
+            Some((address, tokio::spawn(leasehold_server::run_tls(listener, tls, app, shutdown))))
         }
         _ => None,
     };
@@ -222,6 +244,14 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
 impl ServeArgs {
     fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
         self.token_file.as_ref().map(|path| Tokens::open(path, self.owner_binding).map(Arc::new)).transpose()
+    }
+
+    fn credentials(&self) -> Result<Option<Credentials>, ServeError> {
+        match (&self.dynamodb_credentials, self.expose_dynamodb) {
+            (Some(path), _) => Ok(Some(Credentials::open(path)?)),
+            (None, Some(address)) if !address.ip().is_loopback() => Err(ServeError::Exposed(address)),
+            (None, _) => Ok(None),
+        }
     }
 
     fn tls(&self) -> Result<Option<Tls>, TlsError> {
@@ -265,8 +295,12 @@ impl ServeArgs {
             (None, false) => format!("in the file {}", self.db.display()),
         };
         let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
-        let exposed =
-            exposed.map_or_else(String::new, |address| format!("  dynamodb  http://{address} (any credentials)\n"));
+        let exposed = exposed.map_or_else(String::new, |address| {
+            let scheme = if self.tls_cert.is_some() && !address.ip().is_loopback() { "https" } else { "http" };
+            let by = self.dynamodb_credentials.as_ref();
+            let by = by.map_or_else(|| "any credentials".to_owned(), |file| format!("those of {}", file.display()));
+            format!("  dynamodb  {scheme}://{address} ({by})\n")
+        });
         let url = self.url(address);
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
@@ -286,6 +320,11 @@ impl ServeArgs {
 /// Prints a line. A service does not stop because its output is closed.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// A port of the loopback interface, or an address with its port.
+fn exposed_address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
+    text.parse().map_or_else(|_| text.parse(), |port: u16| Ok((Ipv4Addr::LOCALHOST, port).into()))
 }
 
 async fn wait_for(mut stopped: watch::Receiver<bool>) {

@@ -1,8 +1,10 @@
 //! The protection of `leasehold serve` from web pages, slow clients, too many clients and the network.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command as Process;
 
+use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use leasehold_dynamodb::fresh_uuid;
 use reqwest::{Certificate, Client, StatusCode};
 use serde_json::{Value, json};
@@ -61,6 +63,68 @@ async fn foreign_pages_and_host_names_are_refused() {
     }
     let untyped = signed(serve.http.post(&exposed)).header("x-amz-target", "DynamoDB_20120810.DeleteTable");
     assert_eq!(problem(untyped.body(r#"{"TableName":"leasehold"}"#)).await.0, 400);
+}
+
+/// A client that writes the whole address into the request line may name another host there than in its `Host` header.
+#[tokio::test]
+async fn request_target_that_names_another_host_is_refused() {
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    let exposed = exposed_url(&serve).trim_start_matches("http://").trim_end_matches('/').to_owned();
+    for address in [serve.address().to_string(), exposed] {
+        for (target, expected) in
+            [(format!("http://{address}/"), None), ("http://evil.test/".to_owned(), Some("HTTP/1.1 403 Forbidden"))]
+        {
+            let mut stream = TcpStream::connect(&address).await.expect("it listens");
+            let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.expect("sent");
+            let mut answer = String::new();
+            within(stream.read_to_string(&mut answer)).await.expect("text");
+            let status = answer.lines().next().unwrap_or_default();
+            match expected {
+                Some(expected) => assert_eq!(status, expected, "{target}: {answer}"),
+                None => assert_ne!(status, "HTTP/1.1 403 Forbidden", "{target}: {answer}"),
+            }
+        }
+    }
+}
+
+/// A client of the exposed port, with these credentials.
+async fn dynamodb(serve: &Serve, access_key: &str, secret: &str) -> aws_sdk_dynamodb::Client {
+    let client = leasehold_dynamodb::connect(Some(&exposed_url(serve))).await;
+    let credentials = aws_sdk_dynamodb::config::Credentials::new(access_key, secret, None, None, "test");
+    aws_sdk_dynamodb::Client::from_conf(client.config().to_builder().credentials_provider(credentials).build())
+}
+
+#[tokio::test]
+async fn signature_is_checked_when_the_exposed_port_has_credentials() {
+    let folder = folder();
+    let file = folder.path().join("credentials");
+    let write = |content: &str| {
+        std::fs::write(&file, content).expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("set");
+    };
+    write("[alice]\naws_access_key_id = ALICE\naws_secret_access_key = wonder\n");
+    let serve = Serve::start(&["--memory", "--expose-dynamodb", "0", "--dynamodb-credentials", text_of(&file)]).await;
+    let line = format!("  dynamodb  {} (those of {})", exposed_url(&serve), file.display());
+    assert!(serve.banner.contains(&line), "{:?}", serve.banner);
+
+    let alice = dynamodb(&serve, "ALICE", "wonder").await;
+    assert_eq!(alice.list_tables().send().await.expect("allowed").table_names().len(), 2);
+    for (access_key, secret, code) in
+        [("ALICE", "wander", "InvalidSignatureException"), ("MALLORY", "wonder", "UnrecognizedClientException")]
+    {
+        let client = dynamodb(&serve, access_key, secret).await;
+        let refused = client.list_tables().send().await.expect_err("refused");
+        assert_eq!(refused.code(), Some(code), "{access_key}");
+    }
+    let unchecked = signed(serve.http.post(exposed_url(&serve))).body("{}").header("content-type", "application/json");
+    let (status, document) = problem(unchecked.header("x-amz-target", "DynamoDB_20120810.ListTables")).await;
+    assert_eq!(status, 400, "{document}");
+
+    write("");
+    assert_eq!(alice.list_tables().send().await.expect_err("revoked").code(), Some("UnrecognizedClientException"));
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(alice.list_tables().send().await.expect_err("nobody is known").code(), Some("ServiceUnavailable"));
 }
 
 /// A page can send neither header without a preflight, which gets no answer.

@@ -2,9 +2,9 @@
 
 export interface components {
     schemas: {
-        /** @description A request for several locks, all or none. */
+        /** @description A request for several keys, locks and permits of semaphores, all or none. */
         AcquireAllRequest: {
-            /** @description The locks: 2 to 50, each once. */
+            /** @description The keys: 2 to 50, each once. */
             keys: components["schemas"]["WantedLock"][];
             /**
              * Format: int64
@@ -13,7 +13,7 @@ export interface components {
              */
             leaseDurationMs?: number | null;
             leaseId?: components["schemas"]["Secret"] | null;
-            /** @description The owner, for people to read: 1 to 1024 bytes. */
+            /** @description The owner, for people to read: 1 to 1024 bytes; 128 at most where one of the keys is a semaphore's. */
             ownerName: string;
             /**
              * @description Tells this request from another one of the same number, where several processes share one lease id: at most 64
@@ -27,11 +27,11 @@ export interface components {
             sequence?: number | null;
             staleness?: components["schemas"]["Staleness"] | null;
         };
-        /** @description All locks were granted. */
+        /** @description All keys were granted. */
         AcquireAllResponse: {
             /**
              * Format: int64
-             * @description The fencing token of all locks, above every token granted for any of the keys before.
+             * @description The fencing token of all keys, above every token granted for any of them before.
              */
             fencingToken: number;
             /**
@@ -39,9 +39,12 @@ export interface components {
              * @description The lease, in milliseconds. The holder counts it from before it sent the request.
              */
             leaseDurationMs: number;
-            /** @description The secret that proves possession of each lock. Heartbeats and releases name one lock each. */
+            /**
+             * @description The secret that proves possession of each key. Heartbeats and releases name one key each: those of permits by
+             *     the operations of semaphores.
+             */
             leaseId: components["schemas"]["Secret"];
-            /** @description The locks, in the order of the request. */
+            /** @description The keys, in the order of the request. */
             locks: components["schemas"]["GrantedLock"][];
             /** @description The owner, for people to read. */
             ownerName: string;
@@ -654,13 +657,20 @@ export interface components {
             consumedCapacity?: components["schemas"]["ConsumedCapacity"][] | null;
             item?: components["schemas"]["Item"] | null;
         };
-        /** @description One of several locks that were granted. */
+        /** @description One of several keys that were granted. */
         GrantedLock: {
-            /** @description The lock's key. */
+            /** @description The public name of the holder of permits, which proves nothing. */
+            holderId?: string | null;
+            /** @description The key. */
             key: string;
             /**
+             * Format: int64
+             * @description The number of permits of a semaphore.
+             */
+            permits?: number | null;
+            /**
              * Format: uuid
-             * @description The record version number, which changes with every acquire and heartbeat.
+             * @description The record version number, which changes with every acquire and heartbeat. Of permits, the holder's version.
              */
             recordVersionNumber: string;
             /** @description The sort key, on a table that has one. */
@@ -1016,7 +1026,7 @@ export interface components {
             field?: string | null;
             item?: components["schemas"]["Item"] | null;
             lock?: components["schemas"]["Lock"] | null;
-            /** @description `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds. */
+            /** @description `held`, `lost`, `wrong-kind`, `exceeds-capacity` and `permits-mismatch` for several keys: the keys that refused. */
             locks?: components["schemas"]["RefusedLock"][] | null;
             /**
              * Format: uuid
@@ -1091,14 +1101,14 @@ export interface components {
             /** @description The table's name. */
             tableName: string;
         };
-        /** @description One of several refused locks: its public view, without the payload. */
-        RefusedLock: {
+        /** @description One of several refused keys: its public view, without the payload. */
+        RefusedLock: (components["schemas"]["SemaphoreState"] | null) & {
             /**
              * Format: int64
              * @description The fencing token. Absent if another kind of client wrote the row.
              */
             fencingToken?: number | null;
-            /** @description The lock's key. */
+            /** @description The key. */
             key: string;
             /**
              * Format: int64
@@ -1334,16 +1344,38 @@ export interface components {
             /** @description The outcome of the mark. */
             outcome: components["schemas"]["WantOutcome"];
         };
-        /** @description One of several requested locks. */
+        /** @description One of several requested keys: a lock, or, with `capacity`, permits of a semaphore. */
         WantedLock: {
-            /** @description The lock's key: 1 to 2048 bytes of UTF-8. */
+            /**
+             * Format: int64
+             * @description The number of permits in all, which makes the key a semaphore's. It is that of a new semaphore; an existing one
+             *     keeps its capacity.
+             */
+            capacity?: number | null;
+            /**
+             * @description The `epoch` of the answer about this semaphore that the caller saw last before this lease id had permits. A
+             *     request with an epoch that more than 16 grants or tickets followed, or a grant of several keys, is refused as
+             *     `held`, and so is every late copy of it. Only with `capacity`.
+             */
+            epoch?: string | null;
+            /** @description The key: 1 to 2048 bytes of UTF-8. */
             key: string;
             /**
+             * @description Dead holders and tickets of the semaphore, at most ten. The caller saw each with the same version for its own
+             *     lease. The request is granted only if all of them are unchanged, and then removes them. Only with `capacity`.
+             */
+            observed?: components["schemas"]["ObservedEntry"][];
+            /**
              * @description The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-             *     monotonic clock. The request takes over a lock that still has it.
+             *     monotonic clock. The request takes over a lock that still has it. Only for a lock.
              */
             observedRecordVersionNumber?: string | null;
-            /** @description The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
+            /**
+             * Format: int64
+             * @description The number of permits of a semaphore. Only with `capacity`. Default: 1.
+             */
+            permits?: number | null;
+            /** @description The sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without. */
             sortKey?: string | null;
         };
     };

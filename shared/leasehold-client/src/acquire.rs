@@ -170,7 +170,8 @@ struct Pursuit<'a> {
 impl<'a> Pursuit<'a> {
     fn new(client: &'a Client, request: &'a LockRequest) -> Result<Self, Error> {
         let lease = request.lease.unwrap_or(client.default_lease());
-        let attempt = Attempt::new(client, Subject::Lock, vec![request.key.clone()], lease, &request.keeping)?;
+        let keys = vec![(Subject::Lock, request.key.clone())];
+        let attempt = Attempt::new(client, keys, lease, &request.keeping)?;
         check_lease(lease)?;
         request.keeping.check(lease)?;
         let owner_name = request.owner_name.clone().unwrap_or_else(|| client.owner_name().to_owned());

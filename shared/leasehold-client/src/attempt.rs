@@ -20,8 +20,7 @@ use crate::{Client, Error, LockKey, Release};
 /// One acquisition in progress. Dropping the attempt leaves nothing behind.
 pub(crate) struct Attempt<R: Clone + Send + 'static> {
     client: Client,
-    subject: Subject,
-    keys: Vec<LockKey>,
+    keys: Vec<(Subject, LockKey)>,
     terms: Terms,
     lease_id: Secret,
     /// The release of the lease id, if nobody uses it.
@@ -72,8 +71,7 @@ impl<R: Clone + Send + 'static> Attempt<R> {
     /// The client is closed.
     pub(crate) fn new(
         client: &Client,
-        subject: Subject,
-        keys: Vec<LockKey>,
+        keys: Vec<(Subject, LockKey)>,
         lease: Duration,
         keeping: &Keeping,
     ) -> Result<Self, Error> {
@@ -86,7 +84,6 @@ impl<R: Clone + Send + 'static> Attempt<R> {
         };
         Ok(Self {
             client: client.clone(),
-            subject,
             call: Call::under_lease(terms, keys.len()),
             keys,
             terms,
@@ -175,13 +172,14 @@ impl<R: Clone + Send + 'static> Attempt<R> {
         if call.has_ended() {
             return;
         }
-        let (subject, keys, lease_id, zero) = (self.subject, self.keys.clone(), self.lease_id.clone(), self.zero);
+        let (keys, lease_id, zero) = (self.keys.clone(), self.lease_id.clone(), self.zero);
         let remote = self.client.remote().clone();
         self.client.in_background(async move {
             while !call.has_ended() {
                 let event = match (actions.pop(), under_way.take()) {
                     (Some(Action::Send { send, what: What::Release { key }, timeout }), _) => {
-                        let result = remote.release(subject, &keys[key], &lease_id, &release, timeout).await;
+                        let (subject, key) = &keys[key];
+                        let result = remote.release(*subject, key, &lease_id, &release, timeout).await;
                         end_of(send, &result, |answer| Reply::Done {
                             lease: None,
                             found: answer.outcome != ReleaseOutcome::Absent,

@@ -198,6 +198,8 @@ impl Error {
 
     /// A refusal by the service.
     pub(crate) fn problem(problem: Problem, retry_after: Duration) -> Self {
+        let keys: Vec<_> = problem.locks.iter().flatten().map(|lock| format!("{:?}", lock.key)).collect();
+        let named = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
         let kind = match (problem.problem_type, problem.lock) {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
             (ProblemType::Held, None) if problem.locks.is_some() => {
@@ -232,7 +234,8 @@ impl Error {
         };
         // The service may have given up its own attempt at the table, which may still be applied.
         let unanswered = matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled);
-        Self { retry_after, unanswered, ..Self::new(kind, problem.detail) }
+        let detail = format!("{}{named}", problem.detail);
+        Self { retry_after, unanswered, ..Self::new(kind, detail) }
     }
 
     /// An answer of another program, such as a gateway, a proxy or another server.

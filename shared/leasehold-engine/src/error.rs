@@ -69,6 +69,16 @@ pub enum EngineError {
         names: u64,
     },
 
+    /// The file is mounted by itself.
+    #[error(
+        "cannot open {}: it is mounted by itself, and its log would be left outside; mount its folder",
+        path.display()
+    )]
+    Mounted {
+        /// The database file.
+        path: PathBuf,
+    },
+
     /// The contents of the file have changed without the engine.
     #[error("cannot open {}: it is damaged: {damage}; restore a backup", path.display())]
     Damaged {

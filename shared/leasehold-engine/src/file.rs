@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 
@@ -17,6 +19,9 @@ const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Least space that a healthy disk has: the log grows to four megabytes before it is written into the database.
 const MIN_FREE_BYTES: u64 = 16 * 1024 * 1024;
+/// A sync that takes so long is shared by as many as can be.
+const SLOW_SYNC: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 /// The files that SQLite keeps beside the database, by the ends of their names.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 
@@ -25,6 +30,8 @@ pub(crate) struct DatabaseFile {
     path: String,
     /// The write-ahead log, which SQLite creates when it opens the file.
     log: OnceLock<File>,
+    /// The time of the last sync, in microseconds.
+    sync_us: AtomicU64,
     /// Whether a sync has failed. Linux then takes the lost pages for written, so no later sync can be believed.
     is_lost: AtomicBool,
     // The lock belongs to the file itself, and so to all of its names. The end of the process, even by a kill, releases
@@ -45,7 +52,7 @@ impl DatabaseFile {
         }
         keep_private(&path);
         let path = path.into_os_string().into_string().map_err(|path| EngineError::NotUtf8 { path: path.into() })?;
-        Ok(Self { path, log: OnceLock::new(), is_lost: AtomicBool::new(false), file })
+        Ok(Self { path, log: OnceLock::new(), sync_us: AtomicU64::new(0), is_lost: AtomicBool::new(false), file })
     }
 
     /// The file's absolute path.
@@ -67,12 +74,13 @@ impl DatabaseFile {
     /// # Errors
     /// The message for the callers. No write before this call may be acknowledged.
     pub(crate) fn check(&self, has_written: bool) -> Result<(), String> {
-        if has_written
-            && let Some(log) = self.log.get()
-            && let Err(error) = log.sync_data()
-        {
-            tracing::error!(%error, "the database cannot be written to the disk; start the service again");
-            self.is_lost.store(true, Ordering::Relaxed);
+        if has_written && let Some(log) = self.log.get() {
+            let begun = Instant::now();
+            if let Err(error) = log.sync_data() {
+                tracing::error!(%error, "the database cannot be written to the disk; start the service again");
+                self.is_lost.store(true, Ordering::Relaxed);
+            }
+            self.sync_us.store(begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         if self.is_lost.load(Ordering::Relaxed) {
             return Err("a write did not reach the disk".to_owned());
@@ -81,6 +89,13 @@ impl DatabaseFile {
             return Err("the database file was removed or replaced".to_owned());
         }
         Ok(())
+    }
+
+    /// A pause in which callers that were just answered can ask again, so that they share a slow sync. A quick one
+    /// needs no sharing.
+    pub(crate) fn pause(&self) -> Duration {
+        let sync = Duration::from_micros(self.sync_us.load(Ordering::Relaxed));
+        if sync < SLOW_SYNC { Duration::ZERO } else { (sync / 4).min(MAX_PAUSE) }
     }
 
     /// Returns whether the path still leads to the file that was opened, and the log has a name.
@@ -165,7 +180,25 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// would not find the log of a process that was killed.
 fn check_names(path: &Path, file: &File) -> Result<(), EngineError> {
     let names = file.metadata().map_err(|source| access(path, source))?.nlink();
-    if names > 1 { Err(EngineError::ManyNames { path: path.to_owned(), names }) } else { Ok(()) }
+    if names > 1 {
+        return Err(EngineError::ManyNames { path: path.to_owned(), names });
+    }
+    // A file can be mounted at a second place, without its log.
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    if is_mount(path, &mounts) { Err(EngineError::Mounted { path: path.to_owned() }) } else { Ok(()) }
+}
+
+/// Returns whether something is mounted at a path, by the system's table of mounts. Its paths have blanks and
+/// backslashes in octal digits.
+fn is_mount(path: &Path, mounts: &[u8]) -> bool {
+    let mut written = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => written.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            byte => written.push(*byte),
+        }
+    }
+    mounts.split(|byte| *byte == b'\n').any(|line| line.split(|byte| *byte == b' ').nth(4) == Some(&written))
 }
 
 /// Refuses a file that is not a database, with a clearer message than SQLite's.
@@ -214,4 +247,20 @@ pub(crate) fn open_error(path: &Path, error: impl Into<Box<dyn std::error::Error
 
 fn access(path: &Path, source: io::Error) -> EngineError {
     EngineError::Access { path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_is_found_by_its_exact_path() {
+        let mounts = b"22 1 0:21 / /proc rw - proc proc rw\n\
+                       30 1 8:1 /a.db /data/my\\040locks\\134.db rw,relatime - ext4 /dev/sda1 rw\n";
+        for (path, expected) in
+            [("/proc", true), ("/data/my locks\\.db", true), ("/data", false), ("/data/my", false), ("/proc/x", false)]
+        {
+            assert_eq!(is_mount(Path::new(path), mounts), expected, "{path}");
+        }
+    }
 }

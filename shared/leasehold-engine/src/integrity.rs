@@ -11,7 +11,7 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags, Result};
 
 /// The column of the checksum.
-const COLUMN: &str = "leasehold_sum";
+pub(crate) const COLUMN: &str = "leasehold_sum";
 
 /// The parts of a row that its checksum covers. The engine's connection has this function too, and names it after its
 /// algorithm. The function changes its value with each change of one byte.
@@ -19,13 +19,24 @@ fn sum_of(row: &str) -> String {
     format!("fnv1a_hash({row}.pk || char(0) || {row}.sk || char(0) || {row}.item_json)")
 }
 
+/// The checksum of a row with these columns, as the function computes it.
+pub(crate) fn row_sum(partition: &str, sort: &str, item: &str) -> i64 {
+    hash([partition, "\0", sort, "\0", item].into_iter().flat_map(str::bytes)).into()
+}
+
+fn hash(text: impl Iterator<Item = u8>) -> u32 {
+    text.fold(2_166_136_261, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(16_777_619))
+}
+
 /// Opens a connection of its own beside the engine's.
-fn connect(path: &Path) -> Result<Connection> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+pub(crate) fn connect(path: &Path) -> Result<Connection> {
+    // A path is absolute; a name of a database in memory begins with `file:`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI;
+    let connection = Connection::open_with_flags(path, flags)?;
     let flags = FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_UTF8;
     connection.create_scalar_function("fnv1a_hash", 1, flags, |context| {
         let text = context.get_raw(0).as_bytes()?;
-        Ok(text.iter().fold(2_166_136_261_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(16_777_619)))
+        Ok(hash(text.iter().copied()))
     })?;
     Ok(connection)
 }
@@ -114,7 +125,7 @@ fn has_column(connection: &Connection, table: &str) -> Result<bool> {
     connection.query_row(found, [table, COLUMN], |row| row.get::<_, u32>(0)).map(|count| count > 0)
 }
 
-fn quoted(name: &str) -> String {
+pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

@@ -25,20 +25,22 @@
 
 mod connector;
 mod error;
+mod express;
 mod file;
 mod integrity;
 mod names;
 mod operations;
 mod price;
 mod queue;
+mod statement;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_sdk_dynamodb::config::endpoint::{Endpoint, EndpointFuture, Params, ResolveEndpoint};
 use aws_sdk_dynamodb::config::{self, BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
@@ -52,6 +54,7 @@ use dynoxide::Database;
 use serde_json::Value;
 
 use crate::connector::Connector;
+use crate::express::{Express, Left};
 use crate::file::{DatabaseFile, open_error};
 use crate::names::Names;
 use crate::operations::Answer;
@@ -77,8 +80,10 @@ struct Core {
     // The order matters: the database is closed before its file is unlocked.
     database: Database,
     names: Names,
+    /// Held while a request runs.
+    express: Mutex<Express>,
     file: Option<DatabaseFile>,
-    /// The requests that wait for the file.
+    /// The requests that wait.
     queue: Queue,
     /// How often writes were checked.
     checks: AtomicU64,
@@ -87,8 +92,12 @@ struct Core {
 impl Engine {
     /// Returns an engine whose data lives as long as its last clone.
     pub fn memory() -> Result<Self, EngineError> {
-        let database = Database::memory().map_err(|e| EngineError::Start(e.into()))?;
-        Ok(Self::new(database, Names::default(), None))
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        // Two connections share a database in memory by its name.
+        let name = format!("file:leasehold-{}?mode=memory&cache=shared", OPENED.fetch_add(1, Ordering::Relaxed));
+        let database = Database::new(&name).map_err(|error| EngineError::Start(error.into()))?;
+        let express = Express::open(Path::new(&name), false).map_err(|error| EngineError::Start(error.into()))?;
+        Ok(Self::new(database, Names::default(), express, None))
     }
 
     /// Opens the durable database at `path`, creating it where there is none.
@@ -104,11 +113,13 @@ impl Engine {
         database.disable_bulk_loading().map_err(failed)?;
         file.open_log()?;
         file.protect()?;
-        Ok(Self::new(database, names, Some(file)))
+        let express = Express::open(file.path(), true).map_err(|error| open_error(file.path(), error))?;
+        Ok(Self::new(database, names, express, Some(file)))
     }
 
-    fn new(database: Database, names: Names, file: Option<DatabaseFile>) -> Self {
-        let core = Arc::new(Core { database, names, file, queue: Queue::default(), checks: AtomicU64::new(0) });
+    fn new(database: Database, names: Names, express: Express, file: Option<DatabaseFile>) -> Self {
+        let (express, queue, checks) = (Mutex::new(express), Queue::default(), AtomicU64::new(0));
+        let core = Arc::new(Core { database, names, express, file, queue, checks });
         let connector = SharedHttpConnector::new(Connector::new(Arc::clone(&core)));
         Self { core, connector }
     }
@@ -170,6 +181,8 @@ impl Engine {
         listener: tokio::net::TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), EngineError> {
+        // That server's writes do not pass through the queue.
+        self.core.express().switch_off();
         dynoxide::server::serve_with_shutdown(listener, self.core.database.clone(), shutdown)
             .await
             .map_err(EngineError::Serve)
@@ -211,12 +224,23 @@ impl fmt::Debug for Engine {
 impl Core {
     fn run(&self, request: &Request) -> Answer {
         let Request { target, body, .. } = request;
-        if request.is_foreign()
-            && let Some(refusal) = price::refusal(target, body, |operation, body| self.read(operation, body))
-        {
-            return refusal;
+        let operation = operations::operation_of(target);
+        let mut express = self.express();
+        if request.is_foreign() {
+            express.make_way();
+            if let Some(refusal) = price::refusal(target, body, |operation, body| self.read(operation, body)) {
+                return refusal;
+            }
         }
+        let left = match express.run(&self.database, operation, body) {
+            Ok(answer) => return answer,
+            Err(left) => left,
+        };
+        express.make_way();
         let answer = self.names.run(&self.database, target, body);
+        if let Left::ToLearn = left {
+            express.learn(body, &answer);
+        }
         match &self.file {
             Some(file) if answer.status == 200 && operations::creates_table(target) => {
                 file.protect().map_or_else(|error| operations::internal_error(&error.to_string()), |()| answer)
@@ -229,10 +253,17 @@ impl Core {
         self.names.run(&self.database, &format!("DynamoDB_20120810.{operation}"), request.to_string().as_bytes())
     }
 
-    /// Carries out the requests that wait for the file.
-    fn work(&self, turn: Turn) {
-        let sync = |has_written| self.file.as_ref().map_or(Ok(()), |file| file.check(has_written));
-        self.queue.work(turn, |request| self.run(request), sync);
+    /// Carries out some of the requests that wait. Returns the turn where more do.
+    fn work(&self, turn: Turn) -> Option<Turn> {
+        let sync = |has_written| {
+            self.express().commit()?;
+            self.file.as_ref().map_or(Ok(()), |file| file.check(has_written))
+        };
+        self.queue.work(turn, |request| self.run(request), sync)
+    }
+
+    fn express(&self) -> MutexGuard<'_, Express> {
+        self.express.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -112,7 +112,7 @@ impl Names {
         let to_stored = |name: &str| match stored.get(name) {
             Some(stored) => Some(stored.clone()),
             // The stored name of one table is not the name of another.
-            None => name.starts_with(PREFIX).then(|| encode(name)),
+            None => is_stored(name).then(|| encode(name)),
         };
         rename(&mut request, &to_stored);
         for statement in statements(&mut request) {
@@ -166,6 +166,11 @@ fn is_usable(name: &str, tables: &[String]) -> bool {
     let lower = name.to_ascii_lowercase();
     !RESERVED.iter().any(|reserved| lower.starts_with(reserved))
         && !tables.iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+/// Whether a name is one of those that stand for others in the database.
+pub(crate) fn is_stored(name: &str) -> bool {
+    name.starts_with(PREFIX)
 }
 
 /// Returns a lower-case name that stands for this one and for no other.

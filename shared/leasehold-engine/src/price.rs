@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::operations::{self, Answer};
+use crate::statement::Statement;
 
 /// Largest price. The largest item with a simple condition costs two thirds of it.
 const BUDGET: u64 = 150_000_000;
@@ -21,6 +22,10 @@ const MAX_ITEM_BYTES: u64 = 400 * 1024;
 const MAX_PAGE_BYTES: u64 = 1024 * 1024;
 /// The time to copy and compare one byte of the dearest kind of value: a map of short members, or a set of numbers.
 const DEAREST_BYTE: u64 = 24;
+/// The time to look for a path of a projection in an item, and to copy what is there.
+const PATH: u64 = 200;
+/// The items of a page: a megabyte of small ones.
+const MAX_PAGE_ITEMS: u64 = 30_000;
 /// The members with an expression that is evaluated for each item.
 const EVALUATED: [&str; 3] = ["ConditionExpression", "UpdateExpression", "FilterExpression"];
 /// The older members with conditions and changes by the name of their attribute.
@@ -33,8 +38,15 @@ const OPERATORS: [&str; 9] = ["and", "or", "not", "between", "in", "set", "remov
 
 type Document = Map<String, Value>;
 
-/// The price exceeds the budget.
-struct TooDear;
+/// The refusal of a SELECT that may read more than one item: the engine does not divide it into pages of a megabyte.
+const WITHOUT_KEY: &str = "A SELECT over this port names the whole key of one item of a table. Read several items with \
+     Query or Scan.";
+
+enum Refused {
+    /// The price exceeds the budget.
+    TooDear,
+    WithoutKey,
+}
 
 /// The sum of a request's costs. `run` carries out the reads that the prices need.
 struct Bill<R> {
@@ -45,13 +57,16 @@ struct Bill<R> {
 /// Returns DynamoDB's refusal of a request that costs too much.
 pub(crate) fn refusal(target: &str, body: &[u8], run: impl Fn(&str, &Value) -> Answer) -> Option<Answer> {
     let mut bill = Bill { left: BUDGET, run };
-    bill.request(operations::operation_of(target), body).is_err().then(|| operations::invalid(TOO_DEAR))
+    let refused = bill.request(operations::operation_of(target), body).err()?;
+    Some(operations::invalid(match refused {
+        Refused::TooDear => TOO_DEAR,
+        Refused::WithoutKey => WITHOUT_KEY,
+    }))
 }
 
 impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
-    fn request(&mut self, operation: &str, body: &[u8]) -> Result<(), TooDear> {
-        let is_batch =
-            matches!(operation, "BatchWriteItem" | "BatchGetItem" | "TransactWriteItems" | "TransactGetItems");
+    fn request(&mut self, operation: &str, body: &[u8]) -> Result<(), Refused> {
+        let is_batch = operation.starts_with("Batch") || operation.contains("Transact");
         if is_batch {
             self.charge(carriage(body))?;
         }
@@ -64,37 +79,57 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
                 let mut actions =
                     entries.filter_map(Value::as_object).flat_map(Map::values).filter_map(Value::as_object);
                 actions.try_for_each(|action| {
-                    if operation == "TransactGetItems" { self.item(action).map(drop) } else { self.write(action) }
+                    if operation == "TransactGetItems" {
+                        self.charge(projected(action))?;
+                        self.item(action).map(drop)
+                    } else {
+                        self.write(action)
+                    }
                 })
             }
             "BatchGetItem" => {
                 let tables = request.get("RequestItems").and_then(Value::as_object).into_iter().flatten();
                 let mut keys = tables.flat_map(|(table, wanted)| {
                     let keys = wanted.get("Keys").and_then(Value::as_array).into_iter().flatten();
-                    keys.map(move |key| json!({ "TableName": table, "Key": key }))
+                    let projected = wanted.as_object().map_or(0, projected);
+                    keys.map(move |key| (projected, json!({ "TableName": table, "Key": key })))
                 });
-                keys.try_for_each(|key| self.answer("GetItem", &key).map(drop))
+                keys.try_for_each(|(projected, key)| {
+                    self.charge(projected)?;
+                    self.answer("GetItem", &key).map(drop)
+                })
             }
-            "Query" | "Scan" if Mentions::of(&request).are_light(MAX_PAGE_BYTES) => Ok(()),
+            "ExecuteStatement" => self.statement(&request.into()),
+            "BatchExecuteStatement" | "ExecuteTransaction" => {
+                let member = if operation == "ExecuteTransaction" { "TransactStatements" } else { "Statements" };
+                let mut statements = request.get(member).and_then(Value::as_array).into_iter().flatten();
+                statements.try_for_each(|statement| self.statement(statement))
+            }
+            "Query" | "Scan"
+                if Mentions::of(&request).are_light(MAX_PAGE_BYTES)
+                    && projected(&request) * MAX_PAGE_ITEMS <= BUDGET =>
+            {
+                Ok(())
+            }
             "Query" | "Scan" => self.page(operation, &request),
             _ => Ok(()),
         }
     }
 
-    fn charge(&mut self, cost: u64) -> Result<(), TooDear> {
-        self.left = self.left.checked_sub(cost).ok_or(TooDear)?;
+    fn charge(&mut self, cost: u64) -> Result<(), Refused> {
+        self.left = self.left.checked_sub(cost).ok_or(Refused::TooDear)?;
         Ok(())
     }
 
     /// Carries out a read, at the price of its answer.
-    fn answer(&mut self, operation: &str, request: &Value) -> Result<Document, TooDear> {
+    fn answer(&mut self, operation: &str, request: &Value) -> Result<Document, Refused> {
         let answer = (self.run)(operation, request);
         self.charge(carriage(&answer.body))?;
         Ok(serde_json::from_slice(&answer.body).unwrap_or_default())
     }
 
     /// Evaluates nothing where the request has no expression: the item itself is then not looked at.
-    fn write(&mut self, write: &Document) -> Result<(), TooDear> {
+    fn write(&mut self, write: &Document) -> Result<(), Refused> {
         if !is_evaluated(write) {
             return Ok(());
         }
@@ -103,18 +138,45 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
     }
 
     /// Reads the item that an action names.
-    fn item(&mut self, action: &Document) -> Result<Document, TooDear> {
+    fn item(&mut self, action: &Document) -> Result<Document, Refused> {
         let Some(table) = action.get("TableName") else { return Ok(Document::new()) };
         let key = match (action.get("Key"), action.get("Item").and_then(Value::as_object)) {
             (Some(key), _) => key.clone(),
             (None, Some(item)) => {
-                let described = Value::from(self.answer("DescribeTable", &json!({ "TableName": table }))?);
-                let names = described.pointer("/Table/KeySchema").and_then(Value::as_array).into_iter().flatten();
-                let names = names.filter_map(|part| part.get("AttributeName")?.as_str());
-                names.filter_map(|name| Some((name.to_owned(), item.get(name)?.clone()))).collect::<Document>().into()
+                let names = self.key_names(table)?.into_iter();
+                let part = |name: String| item.get(&name).cloned().map(|value| (name, value));
+                names.filter_map(part).collect::<Document>().into()
             }
             (None, None) => return Ok(Document::new()),
         };
+        self.found(table, key)
+    }
+
+    fn key_names(&mut self, table: &Value) -> Result<Vec<String>, Refused> {
+        let described = Value::from(self.answer("DescribeTable", &json!({ "TableName": table }))?);
+        let names = described.pointer("/Table/KeySchema").and_then(Value::as_array).into_iter().flatten();
+        Ok(names.filter_map(|part| part.get("AttributeName")?.as_str().map(str::to_owned)).collect())
+    }
+
+    /// A statement of PartiQL costs what it mentions in its one item.
+    fn statement(&mut self, request: &Value) -> Result<(), Refused> {
+        let Some(statement) = Statement::of(request) else { return Ok(()) };
+        let table = statement.table().map(Value::from);
+        let names = table.as_ref().map_or(Ok(Vec::new()), |table| self.key_names(table))?;
+        let key = statement.key(names.iter().map(String::as_str)).filter(|key| !key.is_empty());
+        let mentions = Mentions::in_statement(request);
+        match (table, key) {
+            (Some(table), Some(key)) => {
+                let item = self.found(&table, key.into())?;
+                self.charge(mentions.price(&item))
+            }
+            _ if statement.is_select() => Err(Refused::WithoutKey),
+            _ if mentions.are_light(MAX_ITEM_BYTES) => Ok(()),
+            _ => Err(Refused::TooDear),
+        }
+    }
+
+    fn found(&mut self, table: &Value, key: Value) -> Result<Document, Refused> {
         let mut found = self.answer("GetItem", &json!({ "TableName": table, "Key": key }))?;
         Ok(match found.remove("Item") {
             Some(Value::Object(item)) => item,
@@ -124,7 +186,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
 
     /// Reads the page without its filter: these are the items that the filter is evaluated for. A page has at most a
     /// megabyte, so its reading has no price.
-    fn page(&mut self, operation: &str, request: &Document) -> Result<(), TooDear> {
+    fn page(&mut self, operation: &str, request: &Document) -> Result<(), Refused> {
         let mut unfiltered = request.clone();
         unfiltered.retain(|member, _| !AFTER_READING.contains(&member.as_str()));
         let key = request.get("KeyConditionExpression").and_then(Value::as_str).unwrap_or_default();
@@ -139,9 +201,15 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
         let answer = (self.run)(operation, &unfiltered.into());
         let page: Document = serde_json::from_slice(&answer.body).unwrap_or_default();
         let mut items = page.get("Items").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
-        let mentions = Mentions::of(request);
-        items.try_for_each(|item| self.charge(mentions.price(item)))
+        let (mentions, projected) = (Mentions::of(request), projected(request));
+        items.try_for_each(|item| self.charge(mentions.price(item) + projected))
     }
+}
+
+/// The time to make the answer of one item by a projection.
+fn projected(request: &Document) -> u64 {
+    let paths = request.get("ProjectionExpression").and_then(Value::as_str).map_or(0, |text| text.split(',').count());
+    paths as u64 * PATH
 }
 
 fn is_evaluated(request: &Document) -> bool {
@@ -186,6 +254,22 @@ impl<'a> Mentions<'a> {
         let operands = operands.chain(updates.filter_map(|update| update.get("Value")));
         let changed = operands.map(|value| set(value).count() as u64).sum();
         Self { attributes, given, searches: counts.get("contains").copied().unwrap_or_default(), changed }
+    }
+
+    /// The mentions in a statement. Each of its parameters stands for one.
+    fn in_statement(request: &'a Value) -> Self {
+        let text = request.get("Statement").and_then(Value::as_str).unwrap_or_default();
+        let mut attributes: BTreeMap<&str, u64> = BTreeMap::new();
+        words(text).for_each(|word| *attributes.entry(word).or_default() += 1);
+        let count = |function: &str| attributes.get(function).copied().unwrap_or_default();
+        let (searches, changes) = (count("contains"), count("set_add") + count("set_delete"));
+        let parameters = request.get("Parameters").and_then(Value::as_array).into_iter().flatten();
+        let given: Vec<_> = parameters.map(|value| (value, 1)).collect();
+        let members: u64 = given.iter().map(|(value, _)| set(value).count() as u64).sum();
+        // A set may also be written out in the statement.
+        let written = text.matches(',').count() as u64;
+        let changed = if changes > 0 { members + changes * (1 + written) } else { 0 };
+        Self { attributes, given, searches, changed }
     }
 
     /// Returns whether the expressions are cheap for the dearest values that have room in so many bytes.
@@ -335,6 +419,12 @@ mod tests {
         let gets = json!({ "TransactItems": vec![json!({ "Get": { "TableName": "t", "Key": {} } }); 100] });
         let keys = json!({ "RequestItems": { "t": { "Keys": vec![json!({}); 100] } } });
         let page = json!({ "TableName": "t", "FilterExpression": often });
+        let statement = |text: &str| json!({ "Statement": text, "Parameters": [{ "S": "k" }] });
+        let and = vec!["a <> a"; 100].join(" AND ");
+        let update = format!("UPDATE t SET b = 1 WHERE id = ? AND {and}");
+        let select = format!("SELECT * FROM t WHERE id = 'k' AND {and}");
+        let added = json!({ "Statement": "UPDATE t SET a = set_add(a, ?) WHERE id = 'k'",
+            "Parameters": [values("SS", 5_000)] });
         for (operation, request, dear, cheap) in [
             ("UpdateItem", &action, numbers(50_000), numbers(1_000)),
             ("PutItem", &put, numbers(50_000), numbers(1_000)),
@@ -349,11 +439,57 @@ mod tests {
             ("BatchGetItem", &keys, texts(20_000), texts(100)),
             ("Scan", &page, numbers(20_000), numbers(1_000)),
             ("Query", &page, numbers(20_000), numbers(1_000)),
+            ("ExecuteStatement", &statement(&update), numbers(50_000), numbers(1_000)),
+            ("ExecuteStatement", &statement(&select), numbers(50_000), numbers(1_000)),
+            (
+                "BatchExecuteStatement",
+                &json!({ "Statements": vec![statement(&update); 25] }),
+                numbers(2_000),
+                numbers(20),
+            ),
+            (
+                "ExecuteTransaction",
+                &json!({ "TransactStatements": vec![statement(&update); 100] }),
+                numbers(500),
+                numbers(2),
+            ),
+            ("ExecuteStatement", &added, texts(50_000), texts(1_000)),
         ] {
             assert!(is_refused(operation, request, dear), "{operation} {:.120}", request.to_string());
             if ![&given, &once].contains(&request) {
                 assert!(!is_refused(operation, request, cheap), "{operation} {:.120}", request.to_string());
             }
+        }
+    }
+
+    #[test]
+    fn projection_is_refused_when_it_names_many_paths_of_many_items() {
+        let paths = |count| (0..count).map(|number| format!("p{number}")).collect::<Vec<_>>().join(",");
+        let page = |_: &str, _: &Value| {
+            let items = vec![json!({ "id": { "S": "k" } }); 1000];
+            Answer { status: 200, body: json!({ "Items": items }).to_string().into_bytes() }
+        };
+        for (count, is_dear) in [(1, false), (20, false), (500, false), (1000, true)] {
+            let scan = json!({ "TableName": "t", "ProjectionExpression": paths(count) });
+            assert_eq!(refusal("D.Scan", scan.to_string().as_bytes(), page).is_some(), is_dear, "{count}");
+        }
+    }
+
+    #[test]
+    fn select_is_refused_when_it_may_read_several_items() {
+        for (text, is_dear) in [
+            ("SELECT * FROM t", true),
+            ("SELECT * FROM t WHERE a = 1", true),
+            ("SELECT * FROM t WHERE id = 'k' OR a = 1", true),
+            ("SELECT * FROM \"t\".\"i\" WHERE id = 'k'", true),
+            ("SELECT * FROM t WHERE id = 'k'", false),
+            ("DELETE FROM t WHERE a = 1", false),
+            ("INSERT INTO t VALUE {'id': 'k'}", false),
+        ] {
+            let request = json!({ "Statement": text });
+            assert_eq!(is_refused("ExecuteStatement", &request, json!({ "id": { "S": "k" } })), is_dear, "{text}");
+            let batch = json!({ "Statements": [request] });
+            assert_eq!(is_refused("BatchExecuteStatement", &batch, json!({ "id": { "S": "k" } })), is_dear, "{text}");
         }
     }
 

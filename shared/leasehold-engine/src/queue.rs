@@ -97,42 +97,54 @@ impl Queue {
         (answer, turn)
     }
 
-    /// Carries requests out until none waits. `run` carries one out; `sync` makes all before it durable.
-    pub(crate) fn work(&self, turn: Turn, run: impl Fn(&Request) -> Answer, sync: impl Fn(bool) -> Result<(), String>) {
-        let mut turn = Some(turn);
-        while let Some(first) = self.next(&mut turn) {
-            let begun = Instant::now();
-            let (mut has_written, mut answers) = (false, Vec::new());
-            let mut next = Some(first);
-            while let Some(Job { request, reply }) = next {
-                // If the caller gives up before its request has begun, the request is not carried out.
-                if !reply.is_closed() {
-                    let answer = run(&request);
-                    has_written |= operations::may_have_written(&request.target, answer.status);
-                    answers.push((reply, answer));
-                }
-                next = if begun.elapsed() < BATCH { self.state().pop() } else { None };
-            }
-            let synced = sync(has_written);
-            for (reply, answer) in answers {
-                let answer = match &synced {
-                    Ok(()) => answer,
-                    Err(message) => operations::internal_error(message),
-                };
-                // A caller that gave up meanwhile needs no answer.
-                let _ = reply.send(answer);
+    /// Carries some of the requests out that wait. `run` carries one out; `sync` makes all before it durable. Returns
+    /// the turn where more requests wait.
+    pub(crate) fn work(
+        &self,
+        turn: Turn,
+        mut run: impl FnMut(&Request) -> Answer,
+        sync: impl FnOnce(bool) -> Result<(), String>,
+    ) -> Option<Turn> {
+        let begun = Instant::now();
+        let (mut has_written, mut answers) = (false, Vec::new());
+        while let Some(Job { request, reply }) = self.next(begun, answers.is_empty()) {
+            // If the caller gives up before its request has begun, the request is not carried out.
+            if !reply.is_closed() {
+                let answer = run(&request);
+                has_written |= operations::may_have_written(&request.target, answer.status);
+                answers.push((reply, answer));
             }
         }
+        let synced = sync(has_written);
+        for (reply, answer) in answers {
+            let answer = match &synced {
+                Ok(()) => answer,
+                Err(message) => operations::internal_error(message),
+            };
+            // A caller that gave up meanwhile needs no answer.
+            let _ = reply.send(answer);
+        }
+        self.is_waited_for().then_some(turn)
     }
 
-    /// The next request. Without one, the turn is given back under the same lock: no request is left alone.
-    fn next(&self, turn: &mut Option<Turn>) -> Option<Job> {
-        let mut state = self.state();
-        let next = state.pop();
-        if next.is_none() {
-            *turn = None;
+    /// The next request of a batch. One that may take long does not hold up the answers of those before it.
+    fn next(&self, begun: Instant, is_first: bool) -> Option<Job> {
+        if begun.elapsed() >= BATCH {
+            return None;
         }
-        next
+        let mut state = self.state();
+        let next = state.urgent.front().or_else(|| state.ordinary.front())?;
+        if next.request.is_foreign() && !is_first { None } else { state.pop() }
+    }
+
+    /// Whether a request waits. Where none does, the turn is taken back under the same lock: no request is left alone.
+    fn is_waited_for(&self) -> bool {
+        let mut state = self.state();
+        let is_waited_for = !(state.urgent.is_empty() && state.ordinary.is_empty());
+        if !is_waited_for {
+            state.turn = Weak::new();
+        }
+        is_waited_for
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -162,6 +174,14 @@ mod tests {
         queue.push(Request::new(target.to_owned(), Bytes::from_static(body.as_bytes())))
     }
 
+    /// Carries requests out until none waits.
+    fn work(queue: &Queue, turn: Turn, run: impl Fn(&Request) -> Answer, sync: impl Fn(bool) -> Result<(), String>) {
+        let mut turn = Some(turn);
+        while let Some(next) = turn {
+            turn = queue.work(next, &run, &sync);
+        }
+    }
+
     /// Answers with the request's body and this status.
     fn echo(status: u16) -> impl Fn(&Request) -> Answer {
         move |request| Answer { status, body: request.body.to_vec() }
@@ -176,7 +196,7 @@ mod tests {
         assert!(none.is_none(), "one thread works");
         let answers = RefCell::new([first, second, read]);
         let syncs = RefCell::new(Vec::new());
-        queue.work(turn.unwrap(), echo(200), |has_written| {
+        work(&queue, turn.unwrap(), echo(200), |has_written| {
             for answer in &mut *answers.borrow_mut() {
                 assert!(matches!(answer.try_recv(), Err(TryRecvError::Empty)), "an answer before the sync");
             }
@@ -202,7 +222,7 @@ mod tests {
         ] {
             let queue = Queue::default();
             let (_answer, turn) = push(&queue, target, "");
-            queue.work(turn.unwrap(), echo(status), |has_written| {
+            work(&queue, turn.unwrap(), echo(status), |has_written| {
                 assert_eq!(has_written, expected, "{target} {status}");
                 Ok(())
             });
@@ -214,7 +234,7 @@ mod tests {
         let queue = Queue::default();
         let (mut write, turn) = push(&queue, WRITE, "");
         let (mut read, _) = push(&queue, READ, "");
-        queue.work(turn.unwrap(), echo(200), |_| Err("the disk is gone".to_owned()));
+        work(&queue, turn.unwrap(), echo(200), |_| Err("the disk is gone".to_owned()));
         assert_eq!((write.try_recv().unwrap().status, read.try_recv().unwrap().status), (500, 500));
     }
 
@@ -234,18 +254,35 @@ mod tests {
             order.borrow_mut().push(String::from_utf8(request.body.to_vec()).unwrap());
             Answer { status: 200, body: Vec::new() }
         };
-        queue.work(turn.unwrap(), run, |_| Ok(()));
+        work(&queue, turn.unwrap(), run, |_| Ok(()));
         assert_eq!(order.into_inner(), ["slow", "urgent", "ordinary"]);
+    }
+
+    #[tokio::test]
+    async fn foreign_request_holds_up_no_answer_before_it() {
+        let queue = Queue::default();
+        let (own, turn) = push(&queue, WRITE, "own");
+        let (foreign, _) = KIND.sync_scope(Kind::Foreign, || push(&queue, WRITE, "foreign"));
+        let (own, answered) = (RefCell::new(own), RefCell::new(Vec::new()));
+        let run = |request: &Request| {
+            if request.is_foreign() {
+                answered.borrow_mut().push(own.borrow_mut().try_recv().is_ok());
+            }
+            Answer { status: 200, body: Vec::new() }
+        };
+        work(&queue, turn.unwrap(), run, |_| Ok(()));
+        assert_eq!(answered.into_inner(), [true]);
+        assert!(foreign.await.is_ok());
     }
 
     #[test]
     fn turn_is_given_again_when_its_thread_fails() {
         let queue = Queue::default();
         let (_lost, turn) = push(&queue, WRITE, "");
-        let failing = AssertUnwindSafe(|| queue.work(turn.unwrap(), |_| panic!("a defect"), |_| Ok(())));
+        let failing = AssertUnwindSafe(|| work(&queue, turn.unwrap(), |_| panic!("a defect"), |_| Ok(())));
         assert!(catch_unwind(failing).is_err());
         let (mut answer, turn) = push(&queue, WRITE, "");
-        queue.work(turn.expect("nobody works"), echo(200), |_| Ok(()));
+        work(&queue, turn.expect("nobody works"), echo(200), |_| Ok(()));
         assert_eq!(answer.try_recv().unwrap().status, 200);
     }
 
@@ -254,6 +291,6 @@ mod tests {
         let queue = Queue::default();
         let (gone, turn) = push(&queue, WRITE, "");
         drop(gone);
-        queue.work(turn.unwrap(), |_| panic!("nobody asks"), |_| Ok(()));
+        work(&queue, turn.unwrap(), |_| panic!("nobody asks"), |_| Ok(()));
     }
 }

@@ -46,7 +46,7 @@ mod write;
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use error::{Error, ErrorKind};
 pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
-pub use lifecycle::together::{AcquireAllAnswer, GrantOfAll};
+pub use lifecycle::together::{AcquireAllAnswer, GrantOfAll, Refused, View};
 pub use lifecycle::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, LockState, LockView, Lost,
     LostReason, OccurrenceAnswer, Policy, Previous, ReleaseAnswer, ReleaseOutcome, Released, Row, Stamp, Superseded,

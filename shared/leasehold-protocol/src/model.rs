@@ -7,6 +7,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
+use crate::semaphore;
 use leasehold_dynamodb::fresh_uuid;
 
 /// The longest partition key that DynamoDB takes, in bytes of UTF-8.
@@ -356,32 +357,94 @@ pub struct Acquire {
     pub principal: Option<Principal>,
 }
 
-/// The maximum number of locks in one request: DynamoDB takes 100 writes in a transaction, and bills each twice.
-pub const MAX_LOCKS_AT_ONCE: usize = 50;
+/// The maximum number of keys in one request: DynamoDB takes 100 writes in a transaction, and bills each twice.
+pub const MAX_KEYS_AT_ONCE: usize = 50;
 
-/// A request for several locks, all or none.
+/// One of several keys that are wanted together.
 #[derive(Debug, Clone)]
-pub struct AcquireAll(Vec<Acquire>);
+pub enum Wanted {
+    /// A lock.
+    Lock(Acquire),
+    /// Permits of a semaphore. The request names no ticket.
+    Permits(semaphore::Acquire),
+}
+
+impl From<Acquire> for Wanted {
+    fn from(request: Acquire) -> Self {
+        Self::Lock(request)
+    }
+}
+
+impl From<semaphore::Acquire> for Wanted {
+    fn from(request: semaphore::Acquire) -> Self {
+        Self::Permits(request)
+    }
+}
+
+impl Wanted {
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::Lock(request) => &request.key,
+            Self::Permits(request) => &request.key,
+        }
+    }
+
+    /// The owner who asks.
+    pub fn owner_name(&self) -> &OwnerName {
+        match self {
+            Self::Lock(request) => &request.owner_name,
+            Self::Permits(request) => &request.owner_name,
+        }
+    }
+
+    /// The secret that will prove possession.
+    pub fn lease_id(&self) -> &LeaseId {
+        match self {
+            Self::Lock(request) => &request.lease_id,
+            Self::Permits(request) => &request.lease_id,
+        }
+    }
+
+    /// The lease.
+    pub fn lease_duration(&self) -> LeaseDuration {
+        match self {
+            Self::Lock(request) => request.lease_duration,
+            Self::Permits(request) => request.lease_duration,
+        }
+    }
+
+    pub(crate) fn sequence(&self) -> Option<&Sequence> {
+        match self {
+            Self::Lock(request) => request.sequence.as_ref(),
+            Self::Permits(request) => request.sequence.as_ref(),
+        }
+    }
+}
+
+/// A request for several keys, all or none.
+#[derive(Debug, Clone)]
+pub struct AcquireAll(Vec<Wanted>);
 
 impl AcquireAll {
-    /// Takes one request for each lock, equal but for the key and the staleness.
+    /// Takes one request for each key. They have one owner, lease id, sequence, lease and principal.
     ///
     /// # Errors
     /// `InvalidRequest` unless there are 2 to 50 different keys.
-    pub fn new(requests: Vec<Acquire>) -> Result<Self, Error> {
-        if !(2..=MAX_LOCKS_AT_ONCE).contains(&requests.len()) {
-            let detail = format!("keys must name 2 to {MAX_LOCKS_AT_ONCE} locks, not {}.", requests.len());
+    pub fn new(wanted: Vec<Wanted>) -> Result<Self, Error> {
+        if !(2..=MAX_KEYS_AT_ONCE).contains(&wanted.len()) {
+            let detail = format!("keys must name 2 to {MAX_KEYS_AT_ONCE} keys, not {}.", wanted.len());
             return Err(Error::invalid("keys", detail));
         }
         let mut seen = std::collections::HashSet::new();
-        if !requests.iter().all(|request| seen.insert(&request.key)) {
-            return Err(Error::invalid("keys", "keys names a lock twice."));
+        if !wanted.iter().all(|wanted| seen.insert(wanted.key())) {
+            return Err(Error::invalid("keys", "keys names a key twice."));
         }
-        Ok(Self(requests))
+        Ok(Self(wanted))
     }
 
     /// The requests, in the caller's order.
-    pub fn requests(&self) -> &[Acquire] {
+    pub fn wanted(&self) -> &[Wanted] {
         &self.0
     }
 }

@@ -15,6 +15,7 @@
 //! health       probes, which also write
 //! console      the page that shows the locks and their holders
 //! exposed      the embedded engine, for other DynamoDB clients
+//! credentials  the signatures of these clients
 //! metrics      counts for Prometheus
 //! ```
 //!
@@ -24,6 +25,7 @@ mod aside;
 mod buffers;
 mod connections;
 pub mod console;
+mod credentials;
 pub mod exposed;
 mod health;
 mod load;
@@ -34,6 +36,7 @@ mod tls;
 mod tokens;
 
 pub use connections::{run, run_tls};
+pub use credentials::{Credentials, CredentialsError};
 pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};

@@ -172,8 +172,11 @@ impl Server {
             watched.close_watches();
         };
         connections::run_tls(listener, tls, app, shutdown).await;
-        // A sweep may stop anywhere: the next one continues.
-        background.iter().for_each(tokio::task::JoinHandle::abort);
+        // A sweep may stop anywhere: the next one continues. One that is at its write ends it first.
+        for task in background {
+            task.abort();
+            let _ = task.await;
+        }
     }
 }
 

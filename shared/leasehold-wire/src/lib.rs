@@ -94,17 +94,17 @@ pub struct AcquireRequest {
     pub attributes: Option<Map<String, Value>>,
 }
 
-/// A request for several locks, all or none.
+/// A request for several keys, locks and permits of semaphores, all or none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AcquireAllRequest {
-    /// The locks: 2 to 50, each once.
+    /// The keys: 2 to 50, each once.
     #[cfg_attr(feature = "openapi", schema(min_items = 2, max_items = 50))]
     pub keys: Vec<WantedLock>,
-    /// The owner, for people to read: 1 to 1024 bytes.
+    /// The owner, for people to read: 1 to 1024 bytes; 128 at most where one of the keys is a semaphore's.
     pub owner_name: String,
-    /// The secret that will prove possession of each lock, good for one acquisition: 1 to 1024 bytes. A request with
+    /// The secret that will prove possession of each key, good for one acquisition: 1 to 1024 bytes. A request with
     /// its own lease id can be repeated safely. Generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_id: Option<Secret>,
@@ -120,56 +120,81 @@ pub struct AcquireAllRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 100, maximum = 86_400_000, default = 20_000))]
     pub lease_duration_ms: Option<u64>,
-    /// The judge of dead holders.
+    /// The judge of dead holders, and of dead waiters of semaphores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
 }
 
-/// One of several requested locks.
+/// One of several requested keys: a lock, or, with `capacity`, permits of a semaphore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WantedLock {
-    /// The lock's key: 1 to 2048 bytes of UTF-8.
+    /// The key: 1 to 2048 bytes of UTF-8.
     pub key: String,
-    /// The lock's sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without.
+    /// The sort key: 1 to 1024 bytes. Required on a table with a sort key, refused on one without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
     /// The record version number that this caller has seen unchanged for at least the record's own lease, by its own
-    /// monotonic clock. The request takes over a lock that still has it.
+    /// monotonic clock. The request takes over a lock that still has it. Only for a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_record_version_number: Option<String>,
+    /// The number of permits of a semaphore. Only with `capacity`. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
+    pub permits: Option<u64>,
+    /// The number of permits in all, which makes the key a semaphore's. It is that of a new semaphore; an existing one
+    /// keeps its capacity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1_000_000_000))]
+    pub capacity: Option<u64>,
+    /// Dead holders and tickets of the semaphore, at most ten. The caller saw each with the same version for its own
+    /// lease. The request is granted only if all of them are unchanged, and then removes them. Only with `capacity`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed: Vec<semaphore::ObservedEntry>,
+    /// The `epoch` of the answer about this semaphore that the caller saw last before this lease id had permits. A
+    /// request with an epoch that more than 16 grants or tickets followed, or a grant of several keys, is refused as
+    /// `held`, and so is every late copy of it. Only with `capacity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<String>,
 }
 
-/// All locks were granted.
+/// All keys were granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AcquireAllResponse {
     /// The owner, for people to read.
     pub owner_name: String,
-    /// The secret that proves possession of each lock. Heartbeats and releases name one lock each.
+    /// The secret that proves possession of each key. Heartbeats and releases name one key each: those of permits by
+    /// the operations of semaphores.
     pub lease_id: Secret,
     /// The lease, in milliseconds. The holder counts it from before it sent the request.
     pub lease_duration_ms: u64,
-    /// The fencing token of all locks, above every token granted for any of the keys before.
+    /// The fencing token of all keys, above every token granted for any of them before.
     pub fencing_token: u64,
-    /// The locks, in the order of the request.
+    /// The keys, in the order of the request.
     pub locks: Vec<GrantedLock>,
 }
 
-/// One of several locks that were granted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One of several keys that were granted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedLock {
-    /// The lock's key.
+    /// The key.
     pub key: String,
     /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
-    /// The record version number, which changes with every acquire and heartbeat.
+    /// The record version number, which changes with every acquire and heartbeat. Of permits, the holder's version.
     pub record_version_number: String,
+    /// The public name of the holder of permits, which proves nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder_id: Option<String>,
+    /// The number of permits of a semaphore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u64>,
 }
 
 /// The judge of a dead holder.

@@ -423,8 +423,9 @@ operations! {
         ]],
     }
 
-    /// Acquires several locks, all or none, in one transaction of DynamoDB. All have one fencing token. Heartbeats and
-    /// releases name one lock each, under the one lease id.
+    /// Acquires several keys, all or none, in one transaction of DynamoDB: locks, and permits of semaphores. All have
+    /// one fencing token. Heartbeats and releases name one key each, under the one lease id. A request waits in no
+    /// queue: while somebody waits for one of the semaphores, it is refused.
     ACQUIRE_ALL: Post(AcquireAllRequest) -> AcquireAllResponse {
         name: "acquire-all",
         id: "acquire_all",
@@ -435,24 +436,32 @@ operations! {
         scope: Some(Scope::Keys),
         load: Load::Small,
         dynamodb: WRITE,
-        success: "The caller holds all locks.",
+        success: "The caller holds all keys.",
         refusals: &[&[
             refusal(
                 &[Lost],
-                "the lease id holds some of the locks and not those in `locks`, or its acquisition of those \
-                 has ended.",
+                "the lease id holds some of the keys and not those in `locks`, or its acquisition of those \
+                 has ended, or it waits in their queues.",
             ),
             refusal(
                 &[Superseded],
                 "a later request under this lease id was carried out, and this one changed nothing; the \
-                 caller still has the locks.",
+                 caller still has the keys.",
             ),
             refusal(
                 &[Held],
-                "other callers hold some of the locks. `locks` says which, who, for how long, and which \
-                 versions to observe.",
+                "other callers hold some of the locks, or permits that are missing, or wait for them. `locks` says \
+                 which keys, who, for how long, and which versions to observe.",
             ),
-            ONLY_LOCKS,
+            refusal(
+                &[WrongKind],
+                "a key without `capacity` belongs to a semaphore, or one with `capacity` to a lock; `locks` names it.",
+            ),
+            refusal(&[ExceedsCapacity], "a semaphore has fewer permits in all; `locks` shows it."),
+            refusal(
+                &[PermitsMismatch],
+                "the lease id holds all keys, and another number of permits; `locks` shows the semaphore.",
+            ),
         ]],
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::semaphore::SemaphoreState;
 use crate::transactions::Item;
 use crate::{Lock, LockState};
 
@@ -31,7 +32,7 @@ pub struct Problem {
     /// semaphore is also shown with `queue-full`, `permits-mismatch` and `exceeds-capacity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<Lock>>,
-    /// `held`, `lost`, `wrong-kind` for several locks: the locks that are held or lost, or the keys of other kinds.
+    /// `held`, `lost`, `wrong-kind`, `exceeds-capacity` and `permits-mismatch` for several keys: the keys that refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<RefusedLock>>))]
     pub locks: Option<Box<[RefusedLock]>>,
@@ -122,12 +123,12 @@ pub struct RefusedItem {
     pub holder_age_ms: Option<u64>,
 }
 
-/// One of several refused locks: its public view, without the payload.
+/// One of several refused keys: its public view, without the payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedLock {
-    /// The lock's key.
+    /// The key.
     pub key: String,
     /// The sort key, on a table that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +151,9 @@ pub struct RefusedLock {
     /// The fencing token. Absent if another kind of client wrote the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<u64>,
+    /// The state of a semaphore.
+    #[serde(flatten)]
+    pub semaphore: Option<Box<SemaphoreState>>,
 }
 
 /// The reason why a lock is not the caller's.

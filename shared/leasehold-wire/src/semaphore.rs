@@ -345,7 +345,7 @@ pub struct EnqueueResponse {
 }
 
 /// The permits, the holders and the queue of a semaphore.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SemaphoreState {

@@ -14,6 +14,7 @@
 //! bounds   the bounds of an exploration
 //! symmetry the states that count as one
 //! permits  the same for semaphores
+//! several  the same for several keys at once
 //! deals    the same for transactions
 //! ```
 //!
@@ -42,6 +43,7 @@ mod caller;
 mod clause;
 pub mod deals;
 pub mod permits;
+pub mod several;
 mod symmetry;
 mod world;
 

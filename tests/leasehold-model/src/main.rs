@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol, deals, failures, permits};
+use leasehold_model::{Bounds, Protocol, deals, failures, permits, several};
 use stateright::report::WriteReporter;
 use stateright::{Checker, CheckerBuilder, Model};
 
@@ -30,7 +30,14 @@ fn main() -> ExitCode {
         let must_see = protocol.must_see();
         keeps_its_promises(protocol.explored(), &must_see)
     });
-    let kept: Vec<_> = locks.chain(semaphores).chain(deals).collect();
+    let several = several::Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let several = several.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = several::Protocol { bounds, without: None };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -143,10 +143,12 @@ class EnqueueResponse(TypedDict):
 
 class GrantedLock(TypedDict):
     """
-    One of several locks that were granted.
+    One of several keys that were granted.
     """
 
+    holderId: NotRequired[str | None]
     key: str
+    permits: NotRequired[int | None]
     recordVersionNumber: str
     sortKey: NotRequired[str | None]
 
@@ -238,9 +240,9 @@ class OccurrenceResponse(TypedDict):
 ProblemType: TypeAlias = Literal['held', 'lost', 'superseded', 'already-done', 'not-found', 'version-mismatch', 'wrong-kind', 'permits-mismatch', 'exceeds-capacity', 'queue-full', 'forbidden', 'contended', 'rolled-back', 'committed', 'condition-failed', 'transaction-not-found', 'invalid-request', 'too-large', 'unsupported-media-type', 'method-not-allowed', 'unknown-route', 'throttled', 'unavailable', 'corrupt-record', 'misconfigured']
 
 
-class RefusedLock(TypedDict):
+class RefusedLock1(TypedDict):
     """
-    One of several refused locks: its public view, without the payload.
+    One of several refused keys: its public view, without the payload.
     """
 
     fencingToken: NotRequired[int | None]
@@ -360,17 +362,21 @@ class WantResponse(TypedDict):
 
 class WantedLock(TypedDict):
     """
-    One of several requested locks.
+    One of several requested keys: a lock, or, with `capacity`, permits of a semaphore.
     """
 
+    capacity: NotRequired[int | None]
+    epoch: NotRequired[str | None]
     key: str
+    observed: NotRequired[list[ObservedEntry]]
     observedRecordVersionNumber: NotRequired[str | None]
+    permits: NotRequired[int | None]
     sortKey: NotRequired[str | None]
 
 
 class AcquireAllRequest(TypedDict):
     """
-    A request for several locks, all or none.
+    A request for several keys, locks and permits of semaphores, all or none.
     """
 
     keys: list[WantedLock]
@@ -384,7 +390,7 @@ class AcquireAllRequest(TypedDict):
 
 class AcquireAllResponse(TypedDict):
     """
-    All locks were granted.
+    All keys were granted.
     """
 
     fencingToken: int
@@ -648,6 +654,18 @@ class Lock2(SemaphoreState, Lock1):
 Lock: TypeAlias = Lock2
 """
 The public view of a lock.
+"""
+
+
+class RefusedLock2(SemaphoreState, RefusedLock1):
+    """
+    One of several refused keys: its public view, without the payload.
+    """
+
+
+RefusedLock: TypeAlias = RefusedLock2
+"""
+One of several refused keys: its public view, without the payload.
 """
 
 

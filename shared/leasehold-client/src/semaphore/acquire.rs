@@ -195,8 +195,8 @@ struct Place {
 impl<'a> Pursuit<'a> {
     fn new(semaphore: &'a Semaphore, request: &'a PermitRequest) -> Result<Self, Error> {
         let lease = request.lease.unwrap_or(DEFAULT_LEASE);
-        let keys = vec![semaphore.key.clone()];
-        let attempt = Attempt::new(&semaphore.client, Subject::Permits, keys, lease, &request.keeping)?;
+        let keys = vec![(Subject::Permits, semaphore.key.clone())];
+        let attempt = Attempt::new(&semaphore.client, keys, lease, &request.keeping)?;
         check_lease(lease)?;
         request.keeping.check(lease)?;
         let permits = request.permits.unwrap_or(semaphore.permits);

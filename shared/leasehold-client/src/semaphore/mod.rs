@@ -1,7 +1,7 @@
 //! Semaphores, read/write locks and fair locks: handles and guards. Rules K2 and K6.
 
 mod acquire;
-mod plan;
+pub(crate) mod plan;
 pub(crate) mod seen;
 
 use std::fmt;

@@ -40,6 +40,14 @@ pub(crate) struct Waiter<'a> {
     pub(crate) watched: Duration,
 }
 
+impl Waiter<'_> {
+    /// A caller that has no place in the queue.
+    pub(crate) fn without_a_ticket(permits: u64, left: Duration) -> Self {
+        let (unchanged, watched) = (Duration::ZERO, Duration::ZERO);
+        Self { permits, ticket_id: None, refresh_in: None, left, unchanged, watched }
+    }
+}
+
 /// Returns the next step of `waiter` with this view. `stale_in` returns the time until an entry with this id, version
 /// and lease is dead.
 pub(crate) fn plan(

@@ -96,18 +96,7 @@ impl Semaphores {
     /// Returns the dead entries of the last view, if naming them is all that a grant of `permits` needs.
     pub(crate) fn known_dead(&mut self, key: &LockKey, permits: u64) -> Vec<ObservedEntry> {
         let Some(view) = self.0.get(key).and_then(|seen| seen.state.clone()) else { return Vec::new() };
-        match self.plan(
-            key,
-            &view,
-            &Waiter {
-                permits,
-                ticket_id: None,
-                refresh_in: None,
-                left: Duration::MAX,
-                unchanged: Duration::ZERO,
-                watched: Duration::ZERO,
-            },
-        ) {
+        match self.plan(key, &view, &Waiter::without_a_ticket(permits, Duration::MAX)) {
             Plan::Ask(names) => names,
             Plan::Enqueue(_) | Plan::Wait(_) => Vec::new(),
         }

@@ -131,6 +131,23 @@ impl Builder {
         self.write.number(":room", (MAX_ENTRIES - 1 + dead.holders().count()) as u64);
     }
 
+    /// Gives the holder at `path` the next token, or the one of several keys, which must be higher than the row's.
+    fn token(&mut self, path: &str, of_several: Option<u64>) {
+        self.write.number(":zero", 0);
+        self.condition(IS_COUNTABLE);
+        if let Some(token) = of_several {
+            self.write.number(":lastToken", token - 1);
+            self.write.number(":newToken", token);
+            self.set(format!("{path} = :newToken"));
+            self.set("fencingToken = :newToken");
+        } else {
+            self.write.number(":lastToken", LAST_COUNTABLE_TOKEN);
+            self.write.number(":one", 1);
+            self.set(format!("{path} = fencingToken + :one"));
+            self.set("fencingToken = fencingToken + :one");
+        }
+    }
+
     /// Requires that the caller's ticket has this number.
     fn numbered(&mut self, number: Option<u64>) {
         if let Some(number) = number {
@@ -330,30 +347,43 @@ pub(crate) fn upgrade(stamp: &Stamp) -> Write {
     write
 }
 
-pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {
+/// The grant of permits, alone or as one of several keys under this fencing token.
+pub(crate) fn acquire(
+    request: &Acquire,
+    seen: Option<&Semaphore>,
+    stamp: &Stamp,
+    policy: &Policy,
+    of_several: Option<u64>,
+) -> Write {
     let me = Member::new(&request.key, &request.lease_id);
     let (permits, dead) = (request.permits.get(), &dead_of(request, seen, stamp, policy));
     let mut builder = Builder::of_semaphore(stamp, policy);
     builder.member(&me);
     builder.not_ended(&me);
-    builder.write.hash(&request.lease_id.hash());
-    builder.write.number(":zero", 0);
-    builder.write.number(":lastToken", LAST_COUNTABLE_TOKEN);
     builder.covers(permits, dead);
     builder.condition("attribute_not_exists(#holders.#h)");
     builder.condition("#capacity >= :permits");
     builder.condition(IS_AVAILABLE);
     builder.condition(HAS_ROOM);
-    let own = builder.own("#queue.#t", request.principal.as_ref(), request.sequence.as_ref());
-    if request.number.is_some() {
-        builder.condition(own);
-        builder.numbered(request.number);
-    } else {
+    if of_several.is_some() {
+        // A waiter asks for several only without its ticket.
+        builder.condition("attribute_not_exists(#queue.#t)");
         let first = builder.nobody_ahead(dead, seen);
         let new = builder.new_claim(&me, request.epoch);
-        builder.condition(format!("(({first} AND {new}) OR ({own}))"));
+        builder.condition(format!("{first} AND {new}"));
+    } else {
+        builder.write.hash(&request.lease_id.hash());
+        let own = builder.own("#queue.#t", request.principal.as_ref(), request.sequence.as_ref());
+        if request.number.is_some() {
+            builder.condition(own);
+            builder.numbered(request.number);
+        } else {
+            let first = builder.nobody_ahead(dead, seen);
+            let new = builder.new_claim(&me, request.epoch);
+            builder.condition(format!("(({first} AND {new}) OR ({own}))"));
+        }
     }
-    builder.condition(IS_COUNTABLE);
+    builder.token("#tokens.#h", of_several);
     if let Some(seen) = seen.filter(|_| request.by_clock) {
         // The entries to remove were chosen by this row.
         let pinned = builder.pinned(seen);
@@ -362,11 +392,8 @@ pub(crate) fn acquire(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp
 
     let holder = request.holder(outcome_with(dead), stamp);
     builder.write.values.insert(":holder".into(), item::encode_holder(&holder));
-    builder.write.number(":one", 1);
     builder.signed(":difference", signed(dead.permits()) - signed(permits));
     builder.set("#holders.#h = :holder");
-    builder.set("#tokens.#h = fencingToken + :one");
-    builder.set("fencingToken = fencingToken + :one");
     builder.set("#available = #available + :difference");
     builder.gone.extend(["#queue.#t".to_owned(), "#tickets.#t".to_owned()]);
     if dead.is_empty() {
@@ -393,6 +420,20 @@ pub(crate) fn bury(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, p
 
 /// The renewal of a holder. `outcome` is given where the renewal comes from an acquire.
 pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Write {
+    renewal(request, outcome, stamp, policy).build()
+}
+
+/// The renewal of a holder by an acquire of several keys, under this fencing token.
+pub(crate) fn renewal_of_several(request: &Acquire, fencing_token: u64, stamp: &Stamp, policy: &Policy) -> Write {
+    let renewed = Some(GrantOutcome::Renewed);
+    let mut builder = renewal(&super::lifecycle::renewal(request), renewed, stamp, policy);
+    builder.write.number(":permits", request.permits.get());
+    builder.condition("#holders.#h.#permits = :permits");
+    builder.token("#tokens.#h", Some(fencing_token));
+    builder.build()
+}
+
+fn renewal(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Builder {
     let mut builder = Builder::of_semaphore(stamp, policy);
     builder.write.name("#h", &Member::new(&request.key, &request.lease_id).holder_id());
     builder.write.hash(&request.lease_id.hash());
@@ -445,7 +486,7 @@ pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stam
         builder.set("#available = #available + :back");
         builder.changed(stamp);
     }
-    builder.build()
+    builder
 }
 
 pub(crate) fn release(request: &Release, seen: Option<&Semaphore>, stamp: &Stamp, policy: &Policy) -> Write {

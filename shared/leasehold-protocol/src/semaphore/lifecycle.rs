@@ -18,7 +18,7 @@ use crate::lifecycle::{
 use crate::model::{LeaseIdHash, LockKey, Principal, Rvn, Sequence};
 
 /// The content of a key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Found {
     /// No row, or a tombstone, which a semaphore may take.
     Free(Option<Tombstone>),
@@ -29,7 +29,7 @@ pub enum Found {
 }
 
 /// A deleted lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tombstone {
     /// The tombstone's record version number.
     pub rvn: String,
@@ -144,7 +144,7 @@ pub struct Ended {
 
 impl Claim {
     /// Whether the claim is bound to no principal, or to this one. True where no principal is given.
-    fn admits(&self, principal: Option<&Principal>) -> bool {
+    pub(crate) fn admits(&self, principal: Option<&Principal>) -> bool {
         match (principal, &self.principal) {
             (Some(principal), Some(owner)) => owner == principal.as_str(),
             _ => true,
@@ -356,7 +356,7 @@ impl Semaphore {
         self.ended.get(me.slot()).filter(|ended| ended.id == me.id())
     }
 
-    fn lost(&self, me: &Member) -> LostReason {
+    pub(crate) fn lost(&self, me: &Member) -> LostReason {
         match self.ended(me) {
             Some(Ended { taken_over: false, .. }) => LostReason::Released,
             _ => LostReason::TakenOver,
@@ -472,10 +472,15 @@ impl Semaphore {
     }
 
     fn is_countable(&self) -> Result<(), CorruptRecord> {
+        self.countable_token().map(drop)
+    }
+
+    /// The fencing token that the next grant counts from.
+    pub(crate) fn countable_token(&self) -> Result<u64, CorruptRecord> {
         if self.fencing_token > LAST_COUNTABLE_TOKEN {
             return Err(CorruptRecord::new("fencingToken", "used up"));
         }
-        Ok(())
+        Ok(self.fencing_token)
     }
 }
 
@@ -537,7 +542,8 @@ pub(crate) fn signed(permits: u64) -> i64 {
     permits.try_into().unwrap_or(i64::MAX)
 }
 
-fn refused<T>(found: &Found, refusal: Refusal) -> Step<T> {
+/// The step of a request that is refused.
+pub(crate) fn refused<T>(found: &Found, refusal: Refusal) -> Step<T> {
     unchanged(found, Err(refusal))
 }
 
@@ -682,12 +688,18 @@ fn acquire_again(
     if request.sequence.is_none() {
         return before();
     }
-    let mut next = row.touched(stamp, policy);
-    let renewed = renew(&mut next, &me, &renewal(request), stamp);
-    let renewed = Holder { outcome: GrantOutcome::Renewed, ..renewed };
-    next.holders.insert(me.holder_id(), renewed.clone());
-    let grant = next.granted(&me, &renewed);
+    let next = renewed(row, request, stamp, policy);
+    let grant = next.granted(&me, &next.holders[&me.holder_id()]);
     done(next, Change::Renew, grant)
+}
+
+/// The row after an acquire by its own holder, which renews the lease.
+pub(crate) fn renewed(row: &Semaphore, request: &Acquire, stamp: &Stamp, policy: &Policy) -> Semaphore {
+    let me = Member::new(&request.key, &request.lease_id);
+    let mut next = row.touched(stamp, policy);
+    let holder = renew(&mut next, &me, &renewal(request), stamp);
+    next.holders.insert(me.holder_id(), Holder { outcome: GrantOutcome::Renewed, ..holder });
+    next
 }
 
 /// The heartbeat that an acquire by its own holder is equivalent to.

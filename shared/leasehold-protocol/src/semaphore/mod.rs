@@ -10,6 +10,7 @@
 //! lifecycle   the rules, as pure functions of (row, request, stamp)
 //! expressions the same rules as DynamoDB expressions
 //! item        the attributes of a semaphore's row
+//! several     permits as one of several keys that are wanted together
 //! table       carries out the expressions
 //! ```
 //!
@@ -23,10 +24,11 @@
 //! **Limits.** 100 holders, 100 tickets, owner names of 128 bytes, 256 bytes of data a holder. DynamoDB bills a write
 //! by the size of the row, which has about 43 KB with all of them.
 
-mod expressions;
+pub(crate) mod expressions;
 mod item;
 pub mod lifecycle;
 mod model;
+pub(crate) mod several;
 mod table;
 
 pub use item::OWNER;

@@ -25,7 +25,7 @@ impl LockTable {
                     expressions::heartbeat(&lifecycle::renewal(request), renewed, stamp, policy)
                 }
                 Change::Bury => expressions::bury(request, seen, stamp, policy),
-                _ => expressions::acquire(request, seen, stamp, policy),
+                _ => expressions::acquire(request, seen, stamp, policy, None),
             },
         )
         .await
@@ -83,7 +83,7 @@ impl LockTable {
             &request.key,
             |found, stamp, issued| lifecycle::enqueue(found, request, stamp, issued, policy),
             |change, seen, stamp| match change {
-                Change::Grant => expressions::acquire(&request.ask(), seen, stamp, policy),
+                Change::Grant => expressions::acquire(&request.ask(), seen, stamp, policy, None),
                 _ => expressions::enqueue(request, seen, stamp, policy),
             },
         )

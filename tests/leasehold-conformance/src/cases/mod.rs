@@ -16,6 +16,7 @@ mod release;
 mod rows;
 mod semaphore;
 mod sequence;
+mod several;
 mod single_key;
 mod sort_key;
 mod together;
@@ -306,6 +307,25 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         damaged_row_is_not_free,
         its_fields_have_bounds,
         crossed_callers_get_all_or_none,
+    }
+    several {
+        lock_and_permits_are_granted_together,
+        semaphore_is_made_or_takes_a_tombstone,
+        none_is_granted_where_permits_are_missing,
+        while_somebody_waits_several_are_refused,
+        lease_id_that_waits_is_lost,
+        dead_holders_and_tickets_make_way,
+        dead_make_way_by_the_clock,
+        repeat_has_its_first_answer,
+        repeat_with_other_permits_is_refused,
+        late_request_is_superseded,
+        request_above_the_capacity_names_its_key,
+        key_of_another_kind_is_named,
+        lease_id_without_its_permits_is_lost,
+        ended_or_outdated_request_is_refused,
+        token_is_above_all_others,
+        damaged_semaphore_is_not_free,
+        its_fields_have_bounds,
     }
     watch {
         it_answers_at_once_when_the_lock_is_another,

@@ -10,89 +10,89 @@ use crate::reply::Reply;
 const LEASE_MS: u64 = 200;
 
 /// Shorthand for requests on one semaphore.
-struct Semaphore {
-    lock: Lock,
+pub(super) struct Semaphore {
+    pub(super) lock: Lock,
     capacity: u64,
 }
 
 impl Semaphore {
-    fn new(bench: &Bench, capacity: u64) -> Self {
+    pub(super) fn new(bench: &Bench, capacity: u64) -> Self {
         Self { lock: bench.lock(), capacity }
     }
 
-    async fn post(&self, route: &str, fields: Value) -> Reply {
+    pub(super) async fn post(&self, route: &str, fields: Value) -> Reply {
         self.lock.bench.post(&format!("/v1/semaphore/{route}"), &self.lock.with_key(fields)).await
     }
 
-    async fn acquire(&self, lease_id: &str, fields: Value) -> Reply {
+    pub(super) async fn acquire(&self, lease_id: &str, fields: Value) -> Reply {
         let request = json!({ "ownerName": "someone", "capacity": self.capacity, "leaseId": lease_id });
         self.post("acquire", merged(request, fields)).await
     }
 
-    async fn enqueue(&self, lease_id: &str, fields: Value) -> Reply {
+    pub(super) async fn enqueue(&self, lease_id: &str, fields: Value) -> Reply {
         let request = json!({ "ownerName": "someone", "capacity": self.capacity, "leaseId": lease_id });
         self.post("enqueue", merged(request, fields)).await
     }
 
-    async fn heartbeat(&self, lease_id: &str, fields: Value) -> Reply {
+    pub(super) async fn heartbeat(&self, lease_id: &str, fields: Value) -> Reply {
         self.post("heartbeat", merged(json!({ "leaseId": lease_id }), fields)).await
     }
 
-    async fn release(&self, lease_id: &str) -> Reply {
+    pub(super) async fn release(&self, lease_id: &str) -> Reply {
         self.post("release", json!({ "leaseId": lease_id })).await
     }
 
     /// Acquires under a fresh lease id.
-    async fn hold(&self, permits: u64, fields: Value) -> Holder {
+    pub(super) async fn hold(&self, permits: u64, fields: Value) -> Holder {
         let lease_id = fresh("lease");
         let fields = merged(json!({ "permits": permits }), fields);
         Holder { grant: granted(&self.acquire(&lease_id, fields).await), lease_id }
     }
 
     /// Enqueues under a fresh lease id.
-    async fn wait(&self, permits: u64, fields: Value) -> Waiter {
+    pub(super) async fn wait(&self, permits: u64, fields: Value) -> Waiter {
         let lease_id = fresh("lease");
         let fields = merged(json!({ "permits": permits }), fields);
         Waiter { ticket: ticket(&self.enqueue(&lease_id, fields).await), lease_id }
     }
 
-    async fn view(&self) -> Value {
+    pub(super) async fn view(&self) -> Value {
         let reply = self.lock.bench.get("/v1/semaphore", &self.lock.parameters()).await;
         let view = reply.ok();
         check_view(&view);
         view
     }
 
-    async fn available(&self) -> u64 {
+    pub(super) async fn available(&self) -> u64 {
         self.view().await["available"].as_u64().expect("a number")
     }
 }
 
-struct Holder {
-    lease_id: String,
-    grant: Value,
+pub(super) struct Holder {
+    pub(super) lease_id: String,
+    pub(super) grant: Value,
 }
 
 impl Holder {
-    fn token(&self) -> u64 {
+    pub(super) fn token(&self) -> u64 {
         self.grant["fencingToken"].as_u64().expect("a number")
     }
 
     /// The entry in the form in which an observer names it.
-    fn observed(&self) -> Value {
+    pub(super) fn observed(&self) -> Value {
         json!({
             "holderId": self.grant["holderId"], "version": self.grant["version"], "permits": self.grant["permits"]
         })
     }
 }
 
-struct Waiter {
-    lease_id: String,
-    ticket: Value,
+pub(super) struct Waiter {
+    pub(super) lease_id: String,
+    pub(super) ticket: Value,
 }
 
 impl Waiter {
-    fn observed(&self) -> Value {
+    pub(super) fn observed(&self) -> Value {
         json!({ "holderId": self.ticket["ticketId"], "version": self.ticket["version"] })
     }
 
@@ -104,7 +104,7 @@ impl Waiter {
 
 /// Checks for status 200 and a grant with all its members.
 #[track_caller]
-fn granted(reply: &Reply) -> Value {
+pub(super) fn granted(reply: &Reply) -> Value {
     let body = reply.ok();
     let members = [
         "key",
@@ -126,7 +126,7 @@ fn granted(reply: &Reply) -> Value {
 
 /// Checks for status 200 and a renewal with all its members.
 #[track_caller]
-fn renewed(reply: &Reply) -> Value {
+pub(super) fn renewed(reply: &Reply) -> Value {
     let body = reply.ok();
     reply.check_members(&body, &["holderId", "version", "leaseDurationMs", "permits", "fencingToken"], &[]);
     body
@@ -151,7 +151,7 @@ fn held(reply: &Reply) -> Value {
 
 /// Checks that the permits add up.
 #[track_caller]
-fn check_view(view: &Value) {
+pub(super) fn check_view(view: &Value) {
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {view}"));
     let list = |name: &str| view[name].as_array().unwrap_or_else(|| panic!("{name} in {view}")).clone();
     let held: u64 = list("holders").iter().map(|holder| number(&holder["permits"])).sum();

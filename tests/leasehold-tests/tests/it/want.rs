@@ -211,7 +211,7 @@ async fn acquire_all_takes_the_mark_off() {
     let first = acquire("heir", LEASE_MS, Staleness::Observed(version(&world).await));
     let other = leasehold_protocol::LockKey::new("other", None).expect("valid");
     let second = Acquire { key: other, ..acquire("heir", LEASE_MS, Staleness::Never) };
-    let request = AcquireAll::new(vec![first, second]).expect("two");
+    let request = AcquireAll::new(vec![first.into(), second.into()]).expect("two");
     let answer = world.table.acquire_all(&request).await.expect("answered");
     assert!(matches!(answer, AcquireAllAnswer::Granted(_)), "{answer:?}");
     assert_eq!(mark(&world).await, None);

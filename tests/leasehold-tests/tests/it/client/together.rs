@@ -231,6 +231,159 @@ async fn each_outage_of_several_locks_is_warned_of_once() {
     }
 }
 
+/// A lock, and two of three permits.
+fn mixed() -> AllRequest {
+    AllRequest::new(["a"]).permits("pool", 2, 3).wait(Wait::Forever)
+}
+
+async fn free_permits(client: &Client) -> u64 {
+    client.get_semaphore("pool").await.expect("a semaphore").semaphore.expect("a semaphore").available
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_and_permits_are_kept_and_released_together() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let guard = all(&client, mixed()).await;
+    assert_eq!(guard.keys().map(|key| key.key.as_str()).collect::<Vec<_>>(), ["a", "pool"]);
+    assert_eq!(guard.permits().map(|(key, permits)| (key.key.as_str(), permits)).collect::<Vec<_>>(), [("pool", 2)]);
+    sleep(LEASE * 5).await;
+    assert!(guard.is_held() && guard.remaining() > LEASE / 2);
+    let other = world.client("bob");
+    assert!(!is_free(&other, "a").await);
+    let view = client.get_semaphore("pool").await.expect("a semaphore").semaphore.expect("a semaphore");
+    assert_eq!((view.available, view.holders[0].fencing_token), (1, guard.fencing_token()));
+    let others = other.semaphore("pool", 3).try_acquire(1).await.expect("reachable").granted().expect("one is free");
+    assert!(others.fencing_token() > guard.fencing_token());
+    guard.release().await.expect("held");
+    assert!(is_free(&other, "a").await);
+    assert_eq!(free_permits(&other).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_are_missing_refuse_all_and_are_named() {
+    let world = World::new().await;
+    let other = world.client("bob");
+    let _held = other.semaphore("pool", 3).try_acquire(2).await.expect("reachable").granted().expect("free");
+    let request = mixed().wait(Wait::AtMost(Duration::ZERO));
+    let error = world.client("ann").acquire_all(request).await.expect("reachable").granted().expect_err("two are held");
+    let ErrorKind::SomeHeld(locks) = error.kind() else { panic!("{error:?}") };
+    let state = locks[0].semaphore.as_ref().expect("a semaphore");
+    assert_eq!((locks.len(), locks[0].key.as_str(), state.available), (1, "pool", 1));
+    assert!(is_free(&other, "a").await);
+    let beyond = AllRequest::new(["a"]).permits("pool", 4, 9);
+    let error = world.client("ann").acquire_all(beyond).await.expect_err("there are three");
+    assert_eq!(error.kind(), &ErrorKind::ExceedsCapacity);
+    assert!(error.to_string().contains("\"pool\""), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_for_permits_watches_and_asks_when_they_are_back() {
+    let world = World::new().await;
+    let service = world.transport();
+    let holder = Client::new(service.clone()).semaphore("pool", 3).try_acquire(2).await.expect("reachable");
+    let holder = holder.granted().expect("free");
+    let network = Network::new(service);
+    let client = Client::new(network.clone());
+    let waiting = tokio::spawn(async move { (all(&client, mixed()).await, Instant::now()) });
+    sleep(SECOND * 90).await;
+    let released = Instant::now();
+    holder.release().await.expect("held");
+    let (guard, at) = waiting.await.expect("no panic");
+    assert_eq!((at - released, guard.is_held()), (Duration::ZERO, true));
+    let log = network.take_log();
+    assert_eq!(log.iter().filter(|path| *path == "/v1/acquire-all").count(), 2, "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_for_several_waits_behind_the_queue() {
+    let world = World::new().await;
+    let other = world.client("bob");
+    let first = other.semaphore("pool", 3).try_acquire(3).await.expect("reachable").granted().expect("free");
+    let fair = tokio::spawn(async move { granted_permits(&other).await });
+    sleep(SECOND).await;
+    let client = world.client("ann");
+    let waiting = tokio::spawn(async move { all(&client, mixed()).await });
+    sleep(SECOND).await;
+    first.release().await.expect("held");
+    let second = fair.await.expect("no panic");
+    sleep(SECOND).await;
+    assert!(!waiting.is_finished(), "it was in the queue before");
+    second.release().await.expect("held");
+    assert!(waiting.await.expect("no panic").is_held());
+}
+
+/// All permits, in the queue.
+async fn granted_permits(client: &Client) -> leasehold_client::PermitGuard {
+    let request = leasehold_client::PermitRequest::new().permits(3).wait(Wait::Forever);
+    client.semaphore("pool", 3).acquire(request).await.expect("reachable").granted().expect("it waits for ever")
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_dead_holder_make_way_for_several() {
+    let world = World::new().await;
+    let request = leasehold_client::PermitRequest::new().permits(2).lease(LEASE).heartbeats(Heartbeats::Manual);
+    let dead = world.client("dead").semaphore("pool", 3).try_acquire(request).await.expect("reachable");
+    dead.granted().expect("free").detach();
+    let began = Instant::now();
+    let _guard = all(&world.client("heir"), mixed()).await;
+    let waited = began.elapsed();
+    assert!(waited >= LEASE && waited < LEASE + SECOND * 2, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn loss_of_permits_loses_the_lock_beside_them() {
+    let world = World::new().await;
+    let guard = all(&world.client("ann"), mixed()).await;
+    let operator = world.client("operator");
+    let view = operator.get_semaphore("pool").await.expect("held").semaphore.expect("a semaphore");
+    let holder = &view.holders[0];
+    operator.break_entry("pool", &holder.holder_id, &holder.version).await.expect("as seen");
+    let loss = guard.lost().await.expect("broken");
+    assert_eq!((loss.key.key.as_str(), loss.reason), ("pool", LossReason::Released));
+    sleep(SECOND).await;
+    assert!(!guard.is_held() && is_free(&operator, "a").await);
+
+    let guard = all(&world.client("ann"), mixed()).await;
+    let seen: Lock = operator.get("a").await.expect("held");
+    operator.break_lock("a", seen.record_version_number).await.expect("as seen");
+    assert_eq!(guard.lost().await.expect("broken").key.key, "a");
+    sleep(SECOND).await;
+    assert_eq!(free_permits(&operator).await, 3, "the permits are back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answers_about_permits_leave_nothing_behind() {
+    for is_sent in [true, false] {
+        let world = World::new().await;
+        let network = Network::new(world.transport());
+        let mut losses = 2;
+        network.set(move |path| {
+            if path == "/v1/acquire-all" && losses > 0 {
+                losses -= 1;
+                return if is_sent { Fate::AnswerLost } else { Fate::NotSent };
+            }
+            Fate::Delivered
+        });
+        let guard = all(&Client::new(network), mixed()).await;
+        let other = world.client("bob");
+        assert_eq!(free_permits(&other).await, 1, "no permit is taken twice");
+        guard.release().await.expect("held");
+        assert_eq!(free_permits(&other).await, 3);
+    }
+    // A caller that leaves before the answer gives everything back.
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    network.set_first(Fate::AnswerLost);
+    let client = Client::new(network);
+    let leaving = tokio::time::timeout(SECOND / 2, client.acquire_all(mixed())).await;
+    assert!(leaving.is_err() || leaving.is_ok_and(|result| result.is_ok()));
+    sleep(LEASE * 2).await;
+    let other = world.client("bob");
+    assert!(is_free(&other, "a").await);
+    assert_eq!(free_permits(&other).await, 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn job_runs_once_an_occurrence_and_tells_its_result() {
     let world = World::new().await;
