@@ -809,6 +809,7 @@ operations! {
             "DescribeTable on items",
             "GetItem on items",
             "PutItem on items",
+            "Query on items",
             "Query on transactions",
             "UpdateItem on items",
             "UpdateItem on transactions",

@@ -6,9 +6,9 @@ use leasehold_dynamodb::{Failure, fresh_uuid};
 
 use super::dispatch::MAX_WRITES;
 use super::{LockTable, repeat};
+use crate::attributes::Item;
 use crate::error::{Error, ErrorKind};
 use crate::expressions;
-use crate::item::Item;
 use crate::lifecycle::together::{AcquireAllAnswer, Attempt, Content, Form, GrantOfAll, Verdict, Vote, decide};
 use crate::lifecycle::{CorruptRecord, Stamp};
 use crate::model::{AcquireAll, Wanted};

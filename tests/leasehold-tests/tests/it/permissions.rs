@@ -274,6 +274,8 @@ async fn called_for_transactions() -> Actions {
         entry["Put"]["ConditionExpression"] = json!("attribute_not_exists(b)");
         entry
     };
+    let query = json!({ "Query": { "TableName": ACCOUNTS, "KeyConditionExpression": "id = :id",
+                                   "ExpressionAttributeValues": { ":id": { "S": "a" } } } });
     let end = |action: &str, begun: &Value| json!({ "action": action, "transactionId": begun["transactionId"] });
 
     // The short path, for writes and for reads.
@@ -289,6 +291,7 @@ async fn called_for_transactions() -> Actions {
             json!([entry("Get", "a"), check("b")]),
             json!([update("a"), entry("Delete", "c"), put("d")]),
             json!([conditional("b"), conditional("f")]),
+            json!([query]),
             json!([]),
         ] {
             call(json!({ "action": "add", "transactionId": begun["transactionId"], "requests": requests })).await;
