@@ -122,12 +122,11 @@ impl Function {
     pub async fn answer(&self, serves: &Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         match serves {
             Serves::Http(routes) => self.answer_http(routes, event).await,
-            Serves::Direct => self.answer_direct(event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
             Serves::Everything if event.get("requestContext").is_some() => {
                 self.answer_http(&routes(|_| true), event).await
             }
-            Serves::Everything => self.answer_direct(event).await,
+            Serves::Direct | Serves::Everything => self.answer_direct(event).await,
         }
     }
 
