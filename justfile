@@ -114,6 +114,10 @@ mutants base="main":
     git diff {{base}} -- shared > target/mutants.diff
     cargo mutants --workspace --in-diff target/mutants.diff --baseline skip --timeout 1200 --output target
 
+# A bad neighbour beside steady holders of `serve`: heavy, slow, silent and greedy clients, a second service, a broken token file.
+neighbour seconds="60":
+    scripts/neighbour.py {{seconds}}
+
 # Measures the service; docs/performance.md says what the figures mean.
 bench:
     cargo bench --package leasehold-cli --bench service

@@ -1,7 +1,7 @@
-"""Checks the template: the functions' roles against actions.json, which a test of the workspace compares with what the
-functions call; the roles of state machines, pipes, rules and the REST API against what these call; the REST API's
-routes against the HTTP API's; the routes of a release against those of none; the example of a deploying role; and
-rules that an audit of such stacks asks about, one function each.
+"""Checks the template: the functions' roles against actions.json and attributes.json, which a test of the workspace
+compares with what the functions call; the roles of state machines, pipes, rules and the REST API against what these
+call; the REST API's routes against the HTTP API's; the routes of a release against those of none; the example of a
+deploying role; and rules that an audit of such stacks asks about, one function each.
 """
 
 import fnmatch
@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts/lib"))
 import stacks  # noqa: E402
 
 ACTIONS = ROOT / "tests/leasehold-tests/actions.json"
+ATTRIBUTES = ROOT / "tests/leasehold-tests/attributes.json"
 # Everything that the stack can have.
 WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
@@ -49,6 +50,7 @@ MADE_BY = {
     "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
     "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
+    "AWS::KMS::Key": ("kms:CreateKey", "kms:ScheduleKeyDeletion"),
     "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
@@ -59,43 +61,66 @@ MADE_BY = {
     "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
     "AWS::SQS::Queue": ("sqs:CreateQueue", "sqs:DeleteQueue"),
     "AWS::SQS::QueuePolicy": ("sqs:SetQueueAttributes", "sqs:GetQueueAttributes"),
-    "AWS::SecretsManager::Secret": ("secretsmanager:CreateSecret", "secretsmanager:DeleteSecret"),
     "AWS::StepFunctions::StateMachine": ("states:CreateStateMachine", "states:DeleteStateMachine"),
     "AWS::WAFv2::WebACLAssociation": ("wafv2:AssociateWebACL", "wafv2:DisassociateWebACL"),
 }
 
 
 def main():
-    template = stacks.read()
-    unset = [name for name, parameter in template["Parameters"].items() if "Default" not in parameter]
+    for check in CHECKS:
+        check()
+
+
+def check_defaults():
+    """`sam deploy` asks for no parameter."""
+    unset = [name for name, parameter in stacks.read()["Parameters"].items() if "Default" not in parameter]
     assert not unset, f"`sam deploy` would ask for {unset}"
-    whole = stacks.resources_with(WHOLE)
-    actions = {name: function["actions"] for name, function in stacks.summary(whole)["functions"].items()}
+
+
+def check_repository():
+    """The Serverless Application Repository finds what it asks for, of this version."""
+    application = stacks.read()["Metadata"]["AWS::ServerlessRepo::Application"]
+    version = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(), re.M)[1]
+    assert application["SemanticVersion"] == version, application
+    assert len(application["Description"]) <= 256 and len(application["Labels"]) <= 10, application
+    for name in ("LicenseUrl", "ReadmeUrl"):
+        assert (ROOT / application[name]).is_file(), application[name]
+
+
+def check_terraform():
+    """The Terraform module's variables have the defaults of the parameters. The construct reads the parameters."""
+    parameters = stacks.read()["Parameters"]
+    variables = (ROOT / "terraform/variables.tf").read_text()
+    found = re.findall(r'^variable "(\w+)" {$.*?^  default +=(.*?)$', variables, re.M | re.S)
+    # Terraform has a number for none.
+    shared = {"".join(map(str.capitalize, name.split("_"))): default for name, default in found} | {
+        "ReservedConcurrency": ""
+    }
+    for name in set(shared) & set(parameters):
+        default = shared[name].strip(' "[]')
+        assert default == str(parameters[name]["Default"]), (name, default)
+    known = set(re.findall(r'^variable "(\w+)"', variables, re.M))
+    assert {"jwt_break_scope", "rest_api", "release", "transaction_table_arns"} <= known, known
+
+
+def check_actions():
+    """A function's role allows what its operations call, and no more."""
+    found = [stacks.summary(stacks.resources_with(WHOLE | one))["functions"] for one in ({}, {"Functions": "one"})]
+    actions = {name: function["actions"] for functions in found for name, function in functions.items()}
+    assert actions.pop("Semaphore") == actions["Invoke"], actions
     stacks.same(json.loads(ACTIONS.read_text()), actions, "actions.json", "the functions' roles")
-    check_regions()
-    check_function_roles()
-    check_trust()
-    check_keys()
-    check_crash_filter()
-    check_waking()
-    check_exports()
-    check_key_names()
-    check_permissions()
-    check_rest_api_policy()
-    check_deploying_role()
-    check_release()
-    check_sweep_time()
+
+
+def check_calls():
+    """The REST API has the HTTP API's routes, and every other role allows what is called under it, and no more."""
     for parameters in (WHOLE, WHOLE | {"Functions": "one"}, WHOLE | RELEASE):
         resources = stacks.resources_with(parameters)
         routes = stacks.summary(resources)["routes"]
         stacks.same(routes, stacks.routes_of_rest_api(resources), "the HTTP API's", "the REST API's routes")
         calls = stacks.calls(resources)
-        stacks.same(
-            calls,
-            stacks.grants(resources, calls),
-            "what state machines, pipes, rules and the REST API call",
-            "their roles",
-        )
+        what = "what state machines, pipes, rules and the REST API call"
+        stacks.same(calls, stacks.grants(resources, calls), what, "their roles")
+    whole = stacks.resources_with(WHOLE)
     functions = {function["Role"]["Fn::GetAtt"][0] for _, function in stacks.of_type(whole, "AWS::Lambda::Function")}
     unseen = {name for name, _ in stacks.of_type(whole, "AWS::IAM::Role")} - functions - set(stacks.calls(whole))
     assert not unseen, f"nothing compares the roles {unseen} with what they are for"
@@ -116,6 +141,62 @@ def check_regions():
         optional = {"AWS::Lambda::Url", "AWS::Pipes::Pipe"}
         assert types - optional <= known, (region, types - known)
         assert {resource["Type"] for resource in there} & optional == known & optional, region
+
+
+def check_families():
+    """Those who hold have concurrency, routes' throttle and alarms of their own, whatever all others use."""
+    for parameters, holds in (({}, "HoldFunction"), ({"Functions": "one"}, "AcquireFunction")):
+        resources = stacks.resources_with(WHOLE | parameters)
+        functions = dict(stacks.of_type(resources, "AWS::Lambda::Function"))
+        assert functions[holds]["ReservedConcurrentExecutions"] == {"Ref": "HoldConcurrency"}, holds
+        roles = [
+            function["Role"]["Fn::GetAtt"][0] for name, function in functions.items() if name != "SemaphoreFunction"
+        ]
+        assert len(set(roles)) == len(roles), f"functions share a role: {roles}"
+        alarms = [alarm for _, alarm in stacks.of_type(resources, "AWS::CloudWatch::Alarm")]
+        for name, function in functions.items():
+            metrics = {alarm["MetricName"] for alarm in alarms if stacks.mentions(alarm.get("Dimensions", []), name)}
+            # Refusals of direct invocations are errors by design. Step Functions retries the clean-up, and a watch
+            # beyond its concurrency is no fault.
+            expected = {
+                "invoke": {"Throttles"},
+                "transact": {"Throttles"},
+                "cleanup": set(),
+                "watch": set(),
+            }.get(function["Handler"], {"Errors", "Throttles"})
+            assert metrics == expected, (name, metrics)
+        [(_, stage)] = [
+            (name, found)
+            for name, found in stacks.of_type(resources, "AWS::ApiGatewayV2::Stage")
+            if "RouteSettings" in found
+        ]
+        throttles = {
+            route: settings["ThrottlingRateLimit"]["Ref"] for route, settings in stage["RouteSettings"].items()
+        }
+        routes = stacks.summary(resources)["routes"]
+        held = {route for route, function in routes.items() if route.endswith(("/heartbeat", "/release"))}
+        operated = {route for route, function in routes.items() if function == "Operate"} | {"ANY /v1/locks"}
+        assert throttles == dict.fromkeys(held, "HoldRateLimit") | dict.fromkeys(operated, "OperateRateLimit"), (
+            throttles
+        )
+        known = {resources[name]["Properties"]["RouteKey"] for name in resources["Stage"]["DependsOn"]}
+        assert known == set(throttles), "a stage knows no settings of routes that come after it"
+    assert (
+        "ReservedConcurrentExecutions"
+        not in dict(stacks.of_type(stacks.resources_with({"HoldConcurrency": "0"}), "AWS::Lambda::Function"))[
+            "HoldFunction"
+        ]
+    )
+
+
+def check_attributes():
+    """Roles that write no attributes of callers' choice may write none of the protocol that they have no use for."""
+    named = json.loads(ATTRIBUTES.read_text())
+    everything = {name for names in named.values() for name in names}
+    resources = stacks.resources_with(WHOLE)
+    for function, like in (("Hold", "Hold"), ("Operate", "Operate"), ("Cleanup", "Hold")):
+        found = stacks.withheld_from(f"{function}FunctionRole", resources)
+        assert found == sorted(everything - set(named[like])), (function, sorted(everything - set(named[like])))
 
 
 def check_function_roles():
@@ -146,7 +227,10 @@ def check_function_roles():
                 for action in actions
                 if not action.startswith("dynamodb:")
             }
-            assert found == log | more, (parameters, name, found)
+            key = {("ExecutionKey", "kms:GenerateMac")} if function["Handler"] in ("invoke", "cleanup") else set()
+            assert found == log | more | key, (parameters, name, found)
+            secret = re.search(r"secretsmanager|resolve:", json.dumps(function["Environment"]))
+            assert not secret, f"{name} has a secret in its environment"
 
 
 def check_trust():
@@ -194,6 +278,7 @@ LINES = (
     ({"type": "platform.initReport", "record": {"status": "error", "errorType": "Runtime.ConfigInvalid"}}, True),
     ({"level": "ERROR", "target": "leasehold_lambda::init", "message": "cannot start"}, True),
     ({"type": "platform.report", "record": {"status": "error", "errorType": "LockHeld"}}, False),
+    ({"operation": "acquire", "record": {"status": "timeout", "errorType": "Runtime.ExitError"}}, False),
     ({"level": "WARN", "target": "leasehold_lambda::init", "message": "no connection to DynamoDB yet"}, False),
     *(
         ({"operation": "acquire", "key": words, "owner": words}, False)
@@ -319,9 +404,9 @@ def check_release():
         stacks.same(without, with_one, "those of none", "a release's functions and routes")
         aliases = stacks.of_type(resources, "AWS::Lambda::Alias")
         served = {alias["FunctionName"]["Ref"] for _, alias in aliases}
-        assert served == {
-            f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat", "release")
-        }, served
+        assert served == {f"{without['routes'][f'ANY /v1/{name}']}Function" for name in ("acquire", "heartbeat")}, (
+            served
+        )
         for name, alias in aliases:
             function = alias["FunctionName"]["Ref"]
             callers = [
@@ -388,6 +473,8 @@ def check_rest_api_policy():
         found = [{test: key for test, [key] in statement["Condition"].items()} for statement in deny]
         assert found == conditions, (parameters, deny)
 
+
+CHECKS = [check for name, check in dict(globals()).items() if name.startswith("check_")]
 
 if __name__ == "__main__":
     main()

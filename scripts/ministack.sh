@@ -22,10 +22,10 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exc
 
 usage() {
     cat <<EOF
-Usage: scripts/ministack.sh [--no-build]
+Usage: scripts/ministack.sh [--no-build | --debug]
 
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
-stacks on a ministack of its own. --no-build deploys what was built last.
+stacks on a ministack of its own. --no-build deploys what was built last, and --debug what cargo builds for tests.
 EOF
 }
 
@@ -45,7 +45,7 @@ deploy() {
 deploy_leasehold() {
     local stack=$1
     shift
-    deploy "$stack" "$SAM_BUILD/template.yaml" "Architecture=$(machine)" WatchConcurrency=10 "$@"
+    deploy "$stack" "$built/template.yaml" "Architecture=$(machine)" WatchConcurrency=10 "$@"
 }
 
 delete_stack() {
@@ -254,8 +254,7 @@ cycle() {
     ask 200 POST /v1/release "{\"key\":\"$1\",\"leaseId\":\"one\"}"
 }
 
-# Tests a cycle through a Function URL, which asks for a signature whatever the API does, and has the three operations
-# only.
+# Tests a cycle through a Function URL, which asks for a signature whatever the API does, and serves two families only.
 function_url() {
     local host=${1#*://}
     local url="$AWS_ENDPOINT_URL/_aws/lambda-url/${host%%.*}"
@@ -267,6 +266,25 @@ function_url() {
     ask 404 GET '/v1/lock?key=Curly'
     expect type "$(field type)" unknown-route
     unsigned
+}
+
+# Tests that a holder renews and releases whatever uses the concurrency of the others: it is used up by a limit of 0.
+urgent() {
+    local name functions=(AskFunction ReadFunction OperateFunction InvokeFunction SemaphoreFunction WatchFunction)
+    ask 200 POST /v1/acquire '{"key":"Urgent","ownerName":"host-1","leaseId":"one"}'
+    for name in "${functions[@]}"; do
+        aws lambda put-function-concurrency --function-name "$(resource leasehold "$name")" \
+            --reserved-concurrent-executions 0 >/dev/null
+    done
+    # API Gateway would answer 503.
+    ask 429 POST /v1/acquire '{"key":"Urgent","ownerName":"host-2","leaseId":"two"}'
+    ask 429 GET '/v1/lock?key=Urgent'
+    ask 200 POST /v1/heartbeat '{"key":"Urgent","leaseId":"one"}'
+    ask 200 POST /v1/release '{"key":"Urgent","leaseId":"one"}'
+    for name in "${functions[@]}"; do
+        aws lambda delete-function-concurrency --function-name "$(resource leasehold "$name")"
+    done
+    ask 200 GET '/v1/lock?key=Urgent'
 }
 
 # Tests releases by name. A parameter that the functions read in their environment tells the versions apart.
@@ -286,13 +304,13 @@ releases() {
     deploy_leasehold leasehold Release=two
     cycle Rel-4
     expect "the retention of the second release" short "$(retention Rel-4)"
-    aws lambda update-alias --function-name "$(resource leasehold AcquireFunction)" --name live --function-version "$first" >/dev/null
+    aws lambda update-alias --function-name "$(resource leasehold AskFunction)" --name live --function-version "$first" >/dev/null
     ask 200 POST /v1/acquire '{"key":"Rel-5","ownerName":"host-1","leaseId":"one"}'
     expect "the retention after a roll-back" long "$(retention Rel-5)"
 }
 
 live_version() {
-    aws lambda get-alias --function-name "$(resource leasehold AcquireFunction)" --name live --query FunctionVersion --output text
+    aws lambda get-alias --function-name "$(resource leasehold AskFunction)" --name live --query FunctionVersion --output text
 }
 
 # retention KEY: `short` where TTL takes the row within three days, else `long`. A release counts the longest lease,
@@ -348,6 +366,10 @@ stream() {
     aws dynamodb describe-table --table-name "${1##*/}" --query Table.LatestStreamArn --output text
 }
 
+execution_key() {
+    printf 'arn:aws:kms:%s:%s:key/%s\n' "$AWS_REGION" "$account" "$(resource leasehold ExecutionKey)"
+}
+
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
 # $child and $clean_up are the state machines. scripts/check_template.py has the whole list of their calls.
 state_machines_roles() {
@@ -389,6 +411,17 @@ allowed WakerPipesRole dynamodb:ListStreams $locks
 allowed WakerPipesRole states:StartExecution $waker
 implicitDeny WakerPipesRole dynamodb:GetItem $locks
 implicitDeny WakerPipesRole states:StartExecution $clean_up
+allowed HoldFunctionRole dynamodb:UpdateItem $locks
+implicitDeny HoldFunctionRole dynamodb:GetItem $locks
+allowed AskFunctionRole dynamodb:UpdateItem $locks
+implicitDeny AskFunctionRole dynamodb:DeleteItem $locks
+implicitDeny AskFunctionRole kms:GenerateMac $(execution_key)
+allowed ReadFunctionRole dynamodb:Scan $locks
+implicitDeny ReadFunctionRole dynamodb:UpdateItem $locks
+allowed OperateFunctionRole dynamodb:UpdateItem $locks
+implicitDeny OperateFunctionRole dynamodb:Query $locks
+allowed InvokeFunctionRole kms:GenerateMac $(execution_key)
+allowed CleanupFunctionRole kms:GenerateMac $(execution_key)
 EOF
 }
 
@@ -500,7 +533,12 @@ main() {
     cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
     sam validate --lint --region us-east-1 >/dev/null
     python3 scripts/check_template.py
-    [[ $build == no ]] || sam_build
+    python3 scripts/check_template_mutants.py
+    local built=$SAM_BUILD
+    case $build in
+        yes) sam_build ;;
+        debug) debug_build && built+=-debug ;;
+    esac
     start_ministack AUTH=true
     aws s3 mb "s3://$BUCKET" >/dev/null
     account=$(aws sts get-caller-identity --query Account --output text)
@@ -540,7 +578,10 @@ main() {
     say "transactions over a table of the user's"
     transactions
 
-    say "one function for the three operations of a holder, behind the API and behind a Function URL"
+    say "heartbeats while all other functions have no concurrency left"
+    urgent
+
+    say "one function for those who hold and those who ask, behind the API and behind a Function URL"
     deploy_leasehold leasehold Functions=one FunctionUrl=true RestApiSourceRanges=192.0.2.0/24
     cycle Shemp
     function_url "$(output leasehold FunctionUrl)"
@@ -548,7 +589,7 @@ main() {
     url=$(rest_of Authorizer=NONE RestApi=regional Functions=one)
     ask 403 GET /v1/health
 
-    say "releases by name: acquire, heartbeat and release stay what they are until the next one"
+    say "releases by name: the functions that hold and ask stay what they are until the next one"
     url=$http
     releases
 

@@ -24,7 +24,6 @@ ROOT = pathlib.Path(__file__).parent.parent
 TABLE = "leasehold"
 MARKS = "marks"
 WAITERS = "waiters"
-SECRET = "known to the functions"
 LATE_REQUEST_SECONDS = 6
 # Stories spend their time in waits.
 STORIES_AT_A_TIME = 5
@@ -51,8 +50,8 @@ def client(name):
     )
 
 
-dynamodb, functions, sfn, events, pipes = (
-    client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events", "pipes")
+dynamodb, functions, sfn, events, pipes, kms = (
+    client(name) for name in ("dynamodb", "lambda", "stepfunctions", "events", "pipes", "kms")
 )
 arns = {}
 
@@ -101,7 +100,9 @@ def make_stack():
     locks = dynamodb.update_table(
         TableName=TABLE, StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
     )
-    for name in ("invoke", "cleanup", "semaphore"):
+    key = kms.create_key(KeySpec="HMAC_256", KeyUsage="GENERATE_VERIFY_MAC")
+    arns["execution-key"] = key["KeyMetadata"]["Arn"]
+    for name in ("invoke", "cleanup"):
         arns[name] = make_function(name, name)
     # A story shuts this one in mid-work.
     arns["unreachable"] = make_function("unreachable", "invoke")
@@ -169,7 +170,7 @@ def make_function(name, handler):
         Role=ROLE,
         Timeout=10,
         Code={"ZipFile": archive.getvalue()},
-        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE, "LEASEHOLD_EXECUTION_SECRET": SECRET}},
+        Environment={"Variables": {"LEASEHOLD_TABLE_NAME": TABLE, "LEASEHOLD_EXECUTION_KEY": arns["execution-key"]}},
     )
     return made["FunctionArn"]
 
@@ -178,7 +179,7 @@ def definition(name, waits=False, invoke="invoke"):
     text = (ROOT / f"statemachines/{name}.asl.json").read_text()
     for placeholder, value in {
         "InvokeFunctionArn": arns[invoke],
-        "SemaphoreFunctionArn": arns["semaphore"],
+        "SemaphoreFunctionArn": arns[invoke],
         "CleanupFunctionArn": arns["cleanup"],
         "CleanupStateMachineArn": arns.get("cleanup-machine", ""),
         "LateRequestSeconds": str(LATE_REQUEST_SECONDS),
@@ -826,7 +827,7 @@ def permits(key, machine="permits", seconds=1, **arguments):
 
 
 def semaphore(key):
-    return functions_invoke({"action": "semaphore-get", "key": key}, "semaphore")
+    return functions_invoke({"action": "semaphore-get", "key": key})
 
 
 def permits_are_never_exceeded():
@@ -861,7 +862,7 @@ def permits_of_the_dead_return():
     """A holder and a waiter ahead die, and nobody cleans up: both are passed when their leases are over."""
     for action, more in (("acquire", {"permits": 2}), ("enqueue", {"leaseDurationMs": 4000})):
         request = {"action": f"semaphore-{action}", "key": "dead permits", "capacity": 2, "ownerName": "someone"}
-        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more}, "semaphore")
+        functions_invoke({"leaseDurationMs": 3000, "leaseId": action, **request, **more})
     execution = permits("dead permits", "short-permits", seconds=0)
     succeeded(execution, 60)
     assert timeouts(execution) > 1

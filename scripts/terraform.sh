@@ -7,7 +7,10 @@ source scripts/lib/aws.sh
 
 usage() {
     cat <<EOF2
-Usage: scripts/terraform.sh
+Usage: scripts/terraform.sh [--package FOLDER]
+
+Tests the module as it is packaged: in the registry's layout, with the files of the repository that it reads. --package leaves such
+a package in FOLDER, to be the root of a repository of its own, and tests nothing.
 
 Needs terraform (or tofu, as TERRAFORM), and the provider hashicorp/aws, from the registry or a mirror: one that Terraform finds by
 itself (its configuration, or a folder such as /usr/share/terraform/plugins), or the folder TERRAFORM_MIRROR, which has
@@ -15,7 +18,14 @@ registry.terraform.io/hashicorp/aws/VERSION/PLATFORM in it. Without one of them 
 EOF2
 }
 
+# package FOLDER
+package() {
+    mkdir -p "$1"
+    cp -r terraform/. statemachines template.yaml LICENSE-APACHE LICENSE-MIT "$1"
+}
+
 case ${1-} in
+    --package) [[ -n ${2-} ]] && package "$2" && exit 0 || exit 2 ;;
     "") ;;
     -h | --help) usage && exit 0 ;;
     *) usage >&2 && exit 2 ;;
@@ -33,19 +43,23 @@ begin
 install_sam
 export TF_DATA_DIR="$work/terraform" TF_IN_AUTOMATION=1
 "$TERRAFORM" fmt -check -recursive terraform
-mkdir "$work/module"
-cp -r terraform statemachines template.yaml "$work/module"
+package "$work/module"
+readonly module="$work/module"
 mirror=${TERRAFORM_MIRROR:+-plugin-dir=$(realpath "$TERRAFORM_MIRROR")}
-if ! "$TERRAFORM" -chdir="$work/module/terraform" init -backend=false -input=false -no-color ${mirror:+"$mirror"} >"$work/init.log" 2>&1; then
+if ! "$TERRAFORM" -chdir="$module" init -backend=false -input=false -no-color ${mirror:+"$mirror"} >"$work/init.log" 2>&1; then
     cat "$work/init.log" >&2
     # Anything else is an error of the module.
     grep -q 'Failed to query available provider packages' "$work/init.log" && skip "There is no provider hashicorp/aws here. TERRAFORM_MIRROR may name a mirror."
     die "terraform init failed"
 fi
-"$TERRAFORM" -chdir="$work/module/terraform" validate -no-color
+"$TERRAFORM" -chdir="$module" validate -no-color
+for example in "$module"/examples/*; do
+    TF_DATA_DIR="$work/${example##*/}" "$TERRAFORM" -chdir="$example" init -backend=false -input=false -no-color ${mirror:+"$mirror"} >>"$work/init.log" 2>&1
+    TF_DATA_DIR="$work/${example##*/}" "$TERRAFORM" -chdir="$example" validate -no-color
+done
 say "plans of the module"
-"$TERRAFORM" -chdir="$work/module/terraform" test -json -verbose >"$work/plans.json" || {
-    "$TERRAFORM" -chdir="$work/module/terraform" test -no-color
+"$TERRAFORM" -chdir="$module" test -json -verbose >"$work/plans.json" || {
+    "$TERRAFORM" -chdir="$module" test -no-color
     die "terraform test failed"
 }
 say "as the SAM template"

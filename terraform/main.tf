@@ -1,4 +1,4 @@
-# Leasehold: an HTTP API, a function for each of its operations, one DynamoDB table, and state machines. The module reads the
+# Leasehold: an HTTP API, a function for each family of its operations, one DynamoDB table, and state machines. The module reads the
 # functions, routes, events and alarms out of template.yaml; a test compares its plan with that template.
 
 data "aws_partition" "current" {}
@@ -11,13 +11,18 @@ locals {
   account   = data.aws_caller_identity.current.account_id
 
   # Without CloudFormation's tags, `!Ref Api` is the text "Api", and `!If [A, B, C]` a list.
-  template = yamldecode(replace(file("${path.module}/../template.yaml"), "/!\\w+ ?/", ""))
+  # The files are beside the module in the repository, and in it where it is packaged: scripts/terraform.sh --package.
+  files    = fileexists("${path.module}/template.yaml") ? path.module : "${path.module}/.."
+  template = yamldecode(replace(file("${local.files}/template.yaml"), "/!\\w+ ?/", ""))
   # The template's conditions. Those that are missing here are about what the module does not have.
   conditions = {
-    Always       = true
-    EachFunction = var.functions == "each"
-    HasWatches   = var.watch_concurrency > 0
-    WakesWaiters = var.wake_waiters
+    Always          = true
+    EachFunction    = var.functions == "each"
+    OneFunction     = var.functions == "one"
+    HasWatches      = var.watch_concurrency > 0
+    HasTransactions = local.has_transactions
+    HasRestApi      = local.has_rest_api
+    WakesWaiters    = var.wake_waiters
   }
   resources = {
     for name, resource in local.template.Resources : name => resource
@@ -37,19 +42,41 @@ locals {
     JwtClaim            = var.jwt_claim
     OperationMetrics    = tostring(var.operation_metrics)
     LostLocksAlarmCount = tostring(var.lost_locks_alarm_count)
+    HoldRateLimit       = tostring(var.hold_rate_limit)
+    OperateRateLimit    = tostring(var.operate_rate_limit)
+
+    TransactionIdleSeconds      = tostring(var.transaction_idle_seconds)
+    TransactionRetentionSeconds = tostring(var.transaction_retention_seconds)
+    TransactionPatienceMs       = tostring(var.transaction_patience_ms)
   }
+  has_transactions = length(var.transaction_table_arns) > 0
+  has_rest_api     = var.rest_api != "none"
 
   functions = {
     for name, resource in local.resources : trimsuffix(name, "Function") => resource.Properties
     if resource.Type == "AWS::Serverless::Function"
   }
+  # The function whose role a function has, mostly itself.
+  roles = { for name, function in local.functions : name => split("FunctionRole", function.Role)[0] }
+  # The concurrent executions of a function: its own, or those that each function has.
+  concurrency = {
+    for name, function in local.functions : name => (
+      !can(function.ReservedConcurrentExecutions) ? var.reserved_concurrency :
+      name == "Watch" ? var.watch_concurrency : var.hold_concurrency == 0 ? -1 : var.hold_concurrency
+    )
+  }
   # A route's target names the integration of the function that answers it, or two: the second one where one function
-  # serves acquire, heartbeat and release.
+  # serves those who hold and those who ask.
   integrations = {
-    for resource in values(local.resources) : resource.Properties.RouteKey => flatten(regexall("(\\w+)Integration", jsonencode(resource.Properties.Target)))
+    for resource in values(local.resources) :
+    resource.Properties.RouteKey => flatten(regexall("(\\w+)Integration", jsonencode(resource.Properties.Target)))
     if resource.Type == "AWS::ApiGatewayV2::Route"
   }
   routes = { for route, names in local.integrations : route => var.functions == "each" ? names[0] : reverse(names)[0] }
+
+  # What calls a function calls its alias, where it has one.
+  released = [for name in keys(local.functions) : name if var.release != "" && can(local.template.Resources["${name}Live"])]
+  called   = { for name, function in aws_lambda_function.function : name => contains(local.released, name) ? aws_lambda_alias.live[name].arn : function.arn }
 
   table_name = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].name : var.existing_table_name
   table_arn  = var.existing_table_name == "" ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
@@ -102,52 +129,49 @@ locals {
   }]
 }
 
-# The secret in the lease ids of executions.
-data "aws_secretsmanager_random_password" "execution" {
-  password_length     = 48
-  exclude_punctuation = true
-}
-
-resource "aws_secretsmanager_secret" "execution" {
-  name_prefix             = "${var.name}-"
-  description             = "Makes the lease ids of Step Functions executions"
-  recovery_window_in_days = 0
-}
-
-resource "aws_secretsmanager_secret_version" "execution" {
-  secret_id     = aws_secretsmanager_secret.execution.id
-  secret_string = data.aws_secretsmanager_random_password.execution.random_password
-
-  lifecycle {
-    ignore_changes = [secret_string]
-  }
+# Makes the secret in the lease ids of executions. It never leaves KMS.
+resource "aws_kms_key" "execution" {
+  description              = local.resources.ExecutionKey.Properties.Description
+  customer_master_key_spec = "HMAC_256"
+  key_usage                = "GENERATE_VERIFY_MAC"
+  deletion_window_in_days  = 7
 }
 
 locals {
-  # All functions share one binary, which knows them by their handlers.
-  code = "${var.code_directory}/leasehold-locks/bootstrap.zip"
+  # A binary knows its functions by their handlers.
+  code = {
+    for name in keys(local.functions) :
+    name => "${var.code_directory}/${local.template.Resources["${name}Function"].Metadata.BuildProperties.Binary}/bootstrap.zip"
+  }
+  # What the statements of a function's role are about, by the template's words.
+  subjects = {
+    "TransactionTable.Arn"                 = one(aws_dynamodb_table.transactions[*].arn)
+    "$${TransactionTable.Arn}/index/sweep" = "${local.has_transactions ? aws_dynamodb_table.transactions[0].arn : ""}/index/sweep"
+    TransactionTableArns                   = var.transaction_table_arns
+  }
   environment = {
     for name, reference in local.template.Globals.Function.Environment.Variables : name => local.parameters[reference]
     if can(local.parameters[reference])
   }
-  execution_environment = { LEASEHOLD_EXECUTION_SECRET = aws_secretsmanager_secret_version.execution.secret_string }
+  # The functions that name executions.
+  namers = [for name, function in local.functions : name if can(function.Environment.Variables.LEASEHOLD_EXECUTION_KEY)]
 }
 
 resource "aws_iam_role" "role" {
-  for_each    = merge({ for name in keys(local.functions) : name => "lambda" }, local.services)
+  for_each    = merge({ for name in toset(values(local.roles)) : name => "lambda" }, local.services)
   name_prefix = "${substr(var.name, 0, 16)}-${lower(each.key)}-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
     Statement = [merge(
       { Effect = "Allow", Principal = { Service = "${each.value}.amazonaws.com" }, Action = "sts:AssumeRole" },
-      # Lambda does not say for which account it acts.
-      each.value == "lambda" ? {} : { Condition = { StringEquals = { "aws:SourceAccount" = local.account } } },
+      # These two do not say for which account they act.
+      contains(["lambda", "apigateway"], each.value) ? {} : { Condition = { StringEquals = { "aws:SourceAccount" = local.account } } },
     )]
   })
 }
 
 resource "aws_iam_role_policy" "function_table" {
-  for_each = local.functions
+  for_each = toset(values(local.roles))
   name     = "table"
   role     = aws_iam_role.role[each.key].id
   policy = jsonencode({
@@ -155,8 +179,9 @@ resource "aws_iam_role_policy" "function_table" {
     Statement = concat(
       [
         for statement in local.resources["${each.key}FunctionRole"].Properties.Policies[0].PolicyDocument.Statement :
-        { Effect = statement.Effect, Action = statement.Action, Resource = local.table_arn }
+        merge(statement, { Resource = try(local.subjects[statement.Resource], local.table_arn) })
       ],
+      contains(local.namers, each.key) ? [{ Effect = "Allow", Action = ["kms:GenerateMac"], Resource = aws_kms_key.execution.arn }] : [],
       [{ Effect = "Allow", Action = ["logs:CreateLogStream", "logs:PutLogEvents"], Resource = "${aws_cloudwatch_log_group.functions.arn}:*" }],
       local.through_dynamodb,
     )
@@ -166,15 +191,17 @@ resource "aws_iam_role_policy" "function_table" {
 resource "aws_lambda_function" "function" {
   for_each                       = local.functions
   function_name                  = "${var.name}-${lower(each.key)}"
-  role                           = aws_iam_role.role[each.key].arn
+  role                           = aws_iam_role.role[local.roles[each.key]].arn
   runtime                        = local.template.Globals.Function.Runtime
   handler                        = each.value.Handler
   architectures                  = [var.architecture]
   memory_size                    = var.memory_mb
   timeout                        = try(each.value.Timeout, local.template.Globals.Function.Timeout)
-  filename                       = local.code
-  source_code_hash               = fileexists(local.code) ? filebase64sha256(local.code) : null
-  reserved_concurrent_executions = can(each.value.ReservedConcurrentExecutions) ? var.watch_concurrency : var.reserved_concurrency
+  filename                       = local.code[each.key]
+  source_code_hash               = fileexists(local.code[each.key]) ? filebase64sha256(local.code[each.key]) : null
+  publish                        = contains(local.released, each.key)
+  description                    = contains(local.released, each.key) ? "Leasehold, release ${var.release}" : "Leasehold"
+  reserved_concurrent_executions = local.concurrency[each.key]
 
   logging_config {
     log_group        = aws_cloudwatch_log_group.functions.name
@@ -186,11 +213,23 @@ resource "aws_lambda_function" "function" {
     variables = merge(
       local.environment,
       { LEASEHOLD_TABLE_NAME = local.table_name },
-      can(each.value.Environment.Variables.LEASEHOLD_EXECUTION_SECRET) ? local.execution_environment : {},
+      contains(local.namers, each.key) ? { LEASEHOLD_EXECUTION_KEY = aws_kms_key.execution.arn } : {},
+      contains(["Transact", "Sweep"], each.key) ? {
+        for name, reference in each.value.Environment.Variables :
+        name => reference == "TransactionTable" ? aws_dynamodb_table.transactions[0].name : local.parameters[reference]
+      } : {},
     )
   }
 
   depends_on = [aws_iam_role_policy.function_table]
+}
+
+# A release: what is called is a published version, and a function's change moves the alias to the next one.
+resource "aws_lambda_alias" "live" {
+  for_each         = toset(local.released)
+  name             = "live"
+  function_name    = aws_lambda_function.function[each.key].function_name
+  function_version = aws_lambda_function.function[each.key].version
 }
 
 # ---- The API ------------------------------------------------------------------------------------------------------
@@ -201,6 +240,7 @@ resource "aws_apigatewayv2_api" "api" {
   protocol_type = "HTTP"
 }
 
+# A stage knows the routes that it has settings for.
 resource "aws_apigatewayv2_stage" "default" {
   api_id      = aws_apigatewayv2_api.api.id
   name        = "$default"
@@ -211,10 +251,21 @@ resource "aws_apigatewayv2_stage" "default" {
     throttling_burst_limit = var.throttling_burst_limit
   }
 
+  dynamic "route_settings" {
+    for_each = local.resources.Stage.Properties.RouteSettings
+    content {
+      route_key              = route_settings.key
+      throttling_rate_limit  = local.parameters[route_settings.value.ThrottlingRateLimit]
+      throttling_burst_limit = local.parameters[route_settings.value.ThrottlingBurstLimit]
+    }
+  }
+
   access_log_settings {
     destination_arn = aws_cloudwatch_log_group.access.arn
     format          = local.resources.Stage.Properties.AccessLogSettings.Format
   }
+
+  depends_on = [aws_apigatewayv2_route.route]
 }
 
 resource "aws_apigatewayv2_authorizer" "jwt" {
@@ -234,7 +285,7 @@ resource "aws_apigatewayv2_integration" "function" {
   for_each               = toset(values(local.routes))
   api_id                 = aws_apigatewayv2_api.api.id
   integration_type       = "AWS_PROXY"
-  integration_uri        = aws_lambda_function.function[each.key].arn
+  integration_uri        = local.called[each.key]
   payload_format_version = "2.0"
 }
 
@@ -245,12 +296,15 @@ resource "aws_apigatewayv2_route" "route" {
   target             = "integrations/${aws_apigatewayv2_integration.function[each.value].id}"
   authorization_type = var.authorizer
   authorizer_id      = var.authorizer == "JWT" ? aws_apigatewayv2_authorizer.jwt[0].id : null
+  # Operators need the scope of a break, where one is named.
+  authorization_scopes = try(compact([{ Operate = var.jwt_break_scope, Sweep = var.jwt_sweep_scope }[each.value]]), null)
 }
 
 resource "aws_lambda_permission" "route" {
   for_each      = local.routes
   action        = "lambda:InvokeFunction"
   function_name = aws_lambda_function.function[each.value].function_name
+  qualifier     = contains(local.released, each.value) ? aws_lambda_alias.live[each.value].name : null
   principal     = "apigateway.amazonaws.com"
   source_arn    = "${aws_apigatewayv2_api.api.execution_arn}/*/${replace(each.key, "ANY ", "*")}"
 }
@@ -262,6 +316,158 @@ resource "aws_lambda_function_url" "acquire" {
   authorization_type = "AWS_IAM"
 }
 
+# ---- A REST API ----------------------------------------------------------------------------------------------------
+# The same routes, for a resource policy and AWS WAF, or for callers inside of a VPC only.
+
+locals {
+  rest_paths = {
+    for route, function in local.routes : route == "$default" ? "/{proxy+}" : trimprefix(route, "ANY ") => {
+      x-amazon-apigateway-any-method = merge(var.authorizer == "AWS_IAM" ? { security = [{ sigv4 = [] }] } : {}, {
+        x-amazon-apigateway-integration = {
+          type        = "aws_proxy"
+          httpMethod  = "POST"
+          credentials = aws_iam_role.role["RestApi"].arn
+          uri         = "arn:${local.partition}:apigateway:${local.region}:lambda:path/2015-03-31/functions/${local.called[function]}/invocations"
+        }
+      })
+    } if local.has_rest_api
+  }
+  rest_deny = { Effect = "Deny", Principal = "*", Action = "execute-api:Invoke", Resource = "execute-api:/*" }
+}
+
+resource "aws_api_gateway_rest_api" "rest" {
+  count = local.has_rest_api ? 1 : 0
+  name  = "${var.name}-rest"
+  body = jsonencode({
+    swagger             = "2.0"
+    info                = { title = "${var.name}-rest", version = "1" }
+    securityDefinitions = { sigv4 = { type = "apiKey", name = "Authorization", in = "header", x-amazon-apigateway-authtype = "awsSigv4" } }
+    paths               = merge(local.rest_paths, { "/" = local.rest_paths["/{proxy+}"] })
+  })
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      [{
+        Effect    = "Allow"
+        Principal = var.authorizer == "AWS_IAM" ? { AWS = "arn:${local.partition}:iam::${local.account}:root" } : { AWS = "*" }
+        Action    = "execute-api:Invoke"
+        Resource  = "execute-api:/*"
+      }],
+      var.rest_api == "private" ? [merge(local.rest_deny, { Condition = { StringNotEquals = { "aws:SourceVpce" = var.rest_api_vpc_endpoint_ids } } })] : [],
+      var.rest_api == "regional" && length(var.rest_api_source_ranges) > 0 ? [merge(local.rest_deny, { Condition = { NotIpAddress = { "aws:SourceIp" = var.rest_api_source_ranges } } })] : [],
+    )
+  })
+
+  endpoint_configuration {
+    types            = [upper(var.rest_api)]
+    vpc_endpoint_ids = var.rest_api == "private" ? var.rest_api_vpc_endpoint_ids : null
+  }
+}
+
+resource "aws_api_gateway_deployment" "rest" {
+  count       = local.has_rest_api ? 1 : 0
+  rest_api_id = aws_api_gateway_rest_api.rest[0].id
+  triggers    = { definition = sha256("${aws_api_gateway_rest_api.rest[0].body}${aws_api_gateway_rest_api.rest[0].policy}") }
+
+  lifecycle {
+    create_before_destroy = true
+  }
+}
+
+resource "aws_api_gateway_stage" "rest" {
+  count         = local.has_rest_api ? 1 : 0
+  rest_api_id   = aws_api_gateway_rest_api.rest[0].id
+  deployment_id = aws_api_gateway_deployment.rest[0].id
+  stage_name    = "live"
+}
+
+resource "aws_api_gateway_method_settings" "rest" {
+  count       = local.has_rest_api ? 1 : 0
+  rest_api_id = aws_api_gateway_rest_api.rest[0].id
+  stage_name  = aws_api_gateway_stage.rest[0].stage_name
+  method_path = "*/*"
+
+  settings {
+    throttling_rate_limit  = var.throttling_rate_limit
+    throttling_burst_limit = var.throttling_burst_limit
+  }
+}
+
+resource "aws_wafv2_web_acl_association" "rest" {
+  count        = local.has_rest_api && var.rest_api_web_acl_arn != "" ? 1 : 0
+  resource_arn = aws_api_gateway_stage.rest[0].arn
+  web_acl_arn  = var.rest_api_web_acl_arn
+}
+
+# ---- Transactions --------------------------------------------------------------------------------------------------
+# docs/transactions.md. All of it is there only if transaction_table_arns names a table.
+
+resource "aws_dynamodb_table" "transactions" {
+  count                       = local.has_transactions ? 1 : 0
+  name                        = "${var.name}-transactions"
+  billing_mode                = "PAY_PER_REQUEST"
+  hash_key                    = "transactionId"
+  range_key                   = "row"
+  deletion_protection_enabled = var.table_deletion_protection
+
+  dynamic "attribute" {
+    for_each = local.template.Resources.TransactionTable.Properties.AttributeDefinitions
+    content {
+      name = attribute.value.AttributeName
+      type = attribute.value.AttributeType
+    }
+  }
+
+  # The transactions that a sweeper must examine, and the time from which on.
+  global_secondary_index {
+    name            = "sweep"
+    hash_key        = "sweepShard"
+    range_key       = "sweepAt"
+    projection_type = "KEYS_ONLY"
+  }
+
+  ttl {
+    attribute_name = "expireAt"
+    enabled        = true
+  }
+
+  point_in_time_recovery {
+    enabled = true
+  }
+
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = var.table_kms_key_arn == "" ? null : var.table_kms_key_arn
+  }
+}
+
+resource "aws_cloudwatch_event_rule" "sweep" {
+  count               = local.has_transactions ? 1 : 0
+  name                = "${substr(var.name, 0, 56)}-sweep"
+  description         = local.resources.SweepRule.Properties.Description
+  schedule_expression = local.resources.SweepRule.Properties.ScheduleExpression
+}
+
+resource "aws_cloudwatch_event_target" "sweep" {
+  count = local.has_transactions ? 1 : 0
+  rule  = aws_cloudwatch_event_rule.sweep[0].name
+  arn   = aws_lambda_function.function["Sweep"].arn
+
+  # The next sweep is never far.
+  retry_policy {
+    maximum_event_age_in_seconds = 60
+    maximum_retry_attempts       = 0
+  }
+}
+
+resource "aws_lambda_permission" "sweep" {
+  count         = local.has_transactions ? 1 : 0
+  action        = "lambda:InvokeFunction"
+  function_name = aws_lambda_function.function["Sweep"].function_name
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.sweep[0].arn
+}
+
 # ---- State machines -----------------------------------------------------------------------------------------------
 
 locals {
@@ -271,6 +477,7 @@ locals {
   services = merge(
     { RunUnderLock = "states", CleanupStateMachine = "states", CleanupRule = "events" },
     var.wake_waiters ? { Waker = "states", WakerPipes = "pipes" } : {},
+    local.has_rest_api ? { RestApi = "apigateway" } : {},
   )
   statements = {
     RunUnderLock = [
@@ -285,6 +492,7 @@ locals {
       { Action = ["states:GetExecutionHistory"], Resource = "${local.states_arn}:execution:*" },
     ]
     CleanupRule = [{ Action = ["states:StartExecution"], Resource = aws_sfn_state_machine.cleanup.arn }]
+    RestApi     = [{ Action = ["lambda:InvokeFunction"], Resource = [for function in distinct(values(local.routes)) : local.called[function]] }]
     Waker = [
       { Action = ["dynamodb:GetItem"], Resource = local.table_arn },
       { Action = ["dynamodb:Query", "dynamodb:DeleteItem"], Resource = one(aws_dynamodb_table.waiters[*].arn) },
@@ -316,7 +524,7 @@ resource "aws_iam_role_policy" "machine" {
 resource "aws_sfn_state_machine" "cleanup" {
   name     = "${substr(var.name, 0, 60)}-cleanup"
   role_arn = aws_iam_role.role["CleanupStateMachine"].arn
-  definition = templatefile("${path.module}/../statemachines/cleanup.asl.json", {
+  definition = templatefile("${local.files}/statemachines/cleanup.asl.json", {
     CleanupFunctionArn = aws_lambda_function.function["Cleanup"].arn
     LateRequestSeconds = var.late_request_seconds
     Partition          = local.partition
@@ -326,7 +534,7 @@ resource "aws_sfn_state_machine" "cleanup" {
 resource "aws_sfn_state_machine" "run_under_lock" {
   name     = "${substr(var.name, 0, 60)}-run-under-lock"
   role_arn = aws_iam_role.role["RunUnderLock"].arn
-  definition = templatefile("${path.module}/../statemachines/run-under-lock.asl.json", {
+  definition = templatefile("${local.files}/statemachines/run-under-lock.asl.json", {
     InvokeFunctionArn      = aws_lambda_function.function["Invoke"].arn
     CleanupStateMachineArn = aws_sfn_state_machine.cleanup.arn
     Partition              = local.partition
@@ -421,7 +629,7 @@ resource "aws_sfn_state_machine" "waker" {
   name     = "${substr(var.name, 0, 60)}-waker"
   type     = "EXPRESS"
   role_arn = aws_iam_role.role["Waker"].arn
-  definition = templatefile("${path.module}/../statemachines/waker.asl.json", {
+  definition = templatefile("${local.files}/statemachines/waker.asl.json", {
     TableName        = local.table_name
     PartitionKeyName = var.partition_key_name
     SortKeyName      = var.sort_key_name
@@ -553,6 +761,8 @@ locals {
     "AWS::StackName"               = var.name
     Api                            = aws_apigatewayv2_api.api.id
     CleanupStateMachine            = aws_sfn_state_machine.cleanup.arn
+    TransactionTable               = one(aws_dynamodb_table.transactions[*].name)
+    "$${AWS::StackName}-rest"      = "${var.name}-rest"
     Waker                          = one(aws_sfn_state_machine.waker[*].arn)
     "CleanupDeadLetters.QueueName" = aws_sqs_queue.cleanup_dead_letters.name
     "WakerDeadLetters.QueueName"   = one(aws_sqs_queue.waker_dead_letters[*].name)
@@ -565,7 +775,7 @@ resource "aws_cloudwatch_metric_alarm" "alarm" {
   alarm_description   = each.value.AlarmDescription
   namespace           = replace(each.value.Namespace, "$${AWS::StackName}", var.name)
   metric_name         = each.value.MetricName
-  dimensions          = { for dimension in try(each.value.Dimensions, []) : dimension.Name => dimension.Name == "TableName" ? local.table_name : lookup(local.physical, dimension.Value, dimension.Value) }
+  dimensions          = { for dimension in try(each.value.Dimensions, []) : dimension.Name => dimension.Name == "TableName" && !can(tostring(dimension.Value)) ? local.table_name : lookup(local.physical, dimension.Value, dimension.Value) }
   period              = each.value.Period
   statistic           = can(each.value.ExtendedStatistic) ? null : each.value.Statistic
   extended_statistic  = try(each.value.ExtendedStatistic, null)

@@ -39,11 +39,21 @@ output "function_names" {
 }
 
 output "function_url" {
-  description = "The Function URL for acquire, heartbeat and release, with a slash at the end; null without function_url"
+  description = "The Function URL for what holds and asks, with a slash at the end; null without function_url"
   value       = one(aws_lambda_function_url.acquire[*].function_url)
 }
 
 output "waiters_table_name" {
   description = "The table in which executions that sleep leave their tokens; null without wake_waiters"
   value       = one(aws_dynamodb_table.waiters[*].name)
+}
+
+output "rest_api_url" {
+  description = "The REST API's address, without a slash at the end; null without rest_api"
+  value       = one(aws_api_gateway_stage.rest[*].invoke_url)
+}
+
+output "transaction_table_name" {
+  description = "The table of the transactions; null without transaction_table_arns"
+  value       = one(aws_dynamodb_table.transactions[*].name)
 }

@@ -47,6 +47,12 @@ variable "jwt_audience" {
   default     = []
 }
 
+variable "jwt_break_scope" {
+  description = "With JWT, the scope that a token needs for what operators change. Empty, every accepted token may"
+  type        = string
+  default     = ""
+}
+
 variable "jwt_claim" {
   description = "With JWT, the claim that names the bearer of a token"
   type        = string
@@ -89,9 +95,9 @@ variable "sort_key_name" {
 }
 
 variable "table_deletion_protection" {
-  description = "Whether DynamoDB refuses to delete the table. Terraform deletes the table with the module otherwise"
+  description = "Whether DynamoDB refuses to delete the tables. Terraform deletes the tables with the module otherwise: turn it on for what should stay"
   type        = bool
-  default     = true
+  default     = false
 }
 
 variable "table_kms_key_arn" {
@@ -118,8 +124,81 @@ variable "takeover_clock_check" {
   default     = false
 }
 
+variable "transaction_table_arns" {
+  description = "ARNs of your tables that transactions may read and change. Empty, there are no transactions"
+  type        = list(string)
+  default     = []
+}
+
+variable "transaction_idle_seconds" {
+  description = "The idle time after which a transaction is rolled back"
+  type        = number
+  default     = 60
+}
+
+variable "transaction_retention_seconds" {
+  description = "The time for which the outcome of a transaction is kept"
+  type        = number
+  default     = 604800
+}
+
+variable "transaction_patience_ms" {
+  description = "The idle time after which a transaction is rolled back by another one that needs its item"
+  type        = number
+  default     = 1000
+}
+
+variable "jwt_sweep_scope" {
+  description = "With JWT, the scope that a token needs to sweep. Empty, every accepted token may"
+  type        = string
+  default     = ""
+}
+
+variable "release" {
+  description = "A name of this deployment, such as a commit. With it the functions that hold and ask run as published versions behind an alias. Empty, they do not"
+  type        = string
+  default     = ""
+}
+
+variable "rest_api" {
+  description = "A REST API beside the HTTP API: none, regional or private"
+  type        = string
+  default     = "none"
+
+  validation {
+    condition     = contains(["none", "regional", "private"], var.rest_api)
+    error_message = "The REST API must be none, regional or private."
+  }
+  validation {
+    condition     = var.rest_api == "none" || var.authorizer != "JWT"
+    error_message = "A REST API needs the authorizer AWS_IAM or NONE."
+  }
+  validation {
+    condition     = var.rest_api != "private" || length(var.rest_api_vpc_endpoint_ids) > 0
+    error_message = "A private REST API needs rest_api_vpc_endpoint_ids."
+  }
+}
+
+variable "rest_api_vpc_endpoint_ids" {
+  description = "With a private REST API, the interface endpoints of execute-api from which it may be called"
+  type        = list(string)
+  default     = []
+}
+
+variable "rest_api_source_ranges" {
+  description = "With a regional REST API, the address ranges from which it may be called. Empty, all"
+  type        = list(string)
+  default     = []
+}
+
+variable "rest_api_web_acl_arn" {
+  description = "With a REST API, a web ACL of AWS WAF for it. Empty, none"
+  type        = string
+  default     = ""
+}
+
 variable "functions" {
-  description = "Whether acquire, heartbeat and release have a function each, or one serves all three: each or one"
+  description = "Whether those who hold and those who ask have a function each, or one serves both: each or one"
   type        = string
   default     = "each"
 
@@ -130,7 +209,7 @@ variable "functions" {
 }
 
 variable "function_url" {
-  description = "With functions one, whether acquire, heartbeat and release can also be reached by a Function URL. Callers sign for the service lambda"
+  description = "With functions one, whether what holds and asks can also be reached by a Function URL. Callers sign for the service lambda"
   type        = bool
   default     = false
 
@@ -169,8 +248,14 @@ variable "memory_mb" {
   default     = 256
 }
 
+variable "hold_concurrency" {
+  description = "Concurrent executions that heartbeats and releases have for themselves, whatever all others use. 0 reserves none, for accounts whose quota leaves less than 100 to others"
+  type        = number
+  default     = 100
+}
+
 variable "reserved_concurrency" {
-  description = "Concurrent executions that each function has for itself, and may not exceed. -1, all share those of the account"
+  description = "Concurrent executions that each other function has for itself, and may not exceed. -1, they share those of the account"
   type        = number
   default     = -1
 }
@@ -206,15 +291,27 @@ variable "late_request_seconds" {
 }
 
 variable "throttling_rate_limit" {
-  description = "Requests a second that the API takes on average"
+  description = "Requests a second that each route takes on average"
   type        = number
   default     = 1000
 }
 
 variable "throttling_burst_limit" {
-  description = "Requests that the API takes at once"
+  description = "Requests that each route takes at once"
   type        = number
   default     = 500
+}
+
+variable "hold_rate_limit" {
+  description = "The same, on average and at once, for each route of heartbeats and releases"
+  type        = number
+  default     = 2000
+}
+
+variable "operate_rate_limit" {
+  description = "The same, on average and at once, for each route of operators, and for listings"
+  type        = number
+  default     = 50
 }
 
 variable "alarm_topic_arn" {

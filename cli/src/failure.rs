@@ -96,8 +96,14 @@ impl Failure {
     pub(crate) fn some_held(locks: &[RefusedLock]) -> Self {
         let held = |refused: &RefusedLock| {
             let key = LockKey { key: refused.key.clone(), sort_key: refused.sort_key.clone() };
+            let key = output::plain(&key.to_string());
+            if let Some(state) = &refused.semaphore {
+                let (free, capacity, queue) = (state.available, state.capacity, state.queue.len());
+                let waiting = if queue == 0 { String::new() } else { format!(", and {queue} wait") };
+                return format!("{key} has {free} of {capacity} permits free{waiting}");
+            }
             let owner = refused.owner_name.as_deref().unwrap_or("someone else");
-            format!("{} is held by {}", output::plain(&key.to_string()), output::plain(owner))
+            format!("{key} is held by {}", output::plain(owner))
         };
         let held: Vec<_> = locks.iter().map(held).collect();
         Self::new(status::HELD, "held", format!("{}; {TRY_LATER}", held.join(", ")))

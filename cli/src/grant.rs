@@ -1,4 +1,4 @@
-//! The grant under which a command runs: a lock, permits of a semaphore, or several locks.
+//! The grant under which a command runs: a lock, permits of a semaphore, or several of these.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use leasehold_client::wire::Secret;
 use leasehold_client::{
-    Acquisition, AllGuard, AllRequest, Client, Error, Guard, Loss, PermitGuard, PermitRequest, Release, Semaphore,
+    Acquisition, AllGuard, AllRequest, Client, Error, Guard, LockKey, Loss, PermitGuard, PermitRequest, Release,
+    Semaphore,
 };
 
 use crate::Failure;
@@ -18,6 +19,12 @@ pub(crate) enum Grant {
     Lock(Guard),
     Permits(PermitGuard),
     All(AllGuard),
+}
+
+/// The name of permits.
+fn permits_of(key: &LockKey, permits: u64) -> String {
+    let noun = if permits == 1 { "permit" } else { "permits" };
+    format!("{permits} {noun} of {key}")
 }
 
 /// A name for sentences, with the verbs that agree with it.
@@ -45,10 +52,10 @@ impl Grant {
         }
     }
 
-    /// Asks for several locks.
+    /// Asks for several keys.
     ///
     /// # Errors
-    /// Some of the locks are held, or cannot be acquired.
+    /// Some of the keys are held, or cannot be acquired.
     pub(crate) async fn of_all(client: &Client, request: AllRequest) -> Result<Self, Failure> {
         match client.acquire_all(request).await? {
             Acquisition::Granted(guard) => Ok(Self::All(guard)),
@@ -60,9 +67,14 @@ impl Grant {
     pub(crate) fn subject(&self) -> Subject {
         let (name, is_plural) = match self {
             Self::Lock(guard) => (guard.key().to_string(), false),
-            Self::Permits(guard) if guard.permits() == 1 => (format!("1 permit of {}", guard.key()), false),
-            Self::Permits(guard) => (format!("{} permits of {}", guard.permits(), guard.key()), true),
-            Self::All(guard) => (guard.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "), true),
+            Self::Permits(guard) => (permits_of(guard.key(), guard.permits()), guard.permits() != 1),
+            Self::All(guard) => {
+                let name = |key: &LockKey| match guard.permits().find(|(other, _)| *other == key) {
+                    Some((_, permits)) => permits_of(key, permits),
+                    None => key.to_string(),
+                };
+                (guard.keys().map(name).collect::<Vec<_>>().join(", "), true)
+            }
         };
         let (is, was, it_is) = if is_plural { ("are", "were", "they are") } else { ("is", "was", "it is") };
         Subject { name: plain(&name), is, was, it_is }

@@ -327,16 +327,20 @@ export function lookNow(): void {
 }
 
 export function run(): void {
-  void get<About>("/console/about").then(
-    (answer) => (about.value = answer),
-    () => undefined,
-  );
   void opened.run();
   void list.run();
 }
 
 /** Looks again when the place, the token or the visibility changes. */
 export function lookOnChange(): void {
+  // The service tells its name to those who may use it.
+  effect(() => {
+    if (needsToken.value || about.peek() !== undefined) return;
+    void get<About>("/console/about").then(
+      (answer) => (about.value = answer),
+      () => undefined,
+    );
+  });
   let place = "";
   effect(() => {
     const at = route.value;

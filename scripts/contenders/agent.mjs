@@ -75,7 +75,9 @@ async function breakOne({ key, kind, pick }) {
   return { number };
 }
 
-async function acquire({ kind, keys, claim, permits, capacity, lease, ticketLease, wait, occurrence }) {
+async function acquire(order) {
+  const { kind, keys, claim, permits, capacity, lease, ticketLease, wait, occurrence } = order;
+  const { shares = {}, capacities = {} } = order;
   const options = { ownerName: claim, lease: Math.round(lease * 1000) };
   const waiting = { ...options, wait: wait * 1000 };
   if (kind === "semaphore") {
@@ -83,7 +85,10 @@ async function acquire({ kind, keys, claim, permits, capacity, lease, ticketLeas
     if (wait === 0) return semaphore.tryAcquire({ ...options, permits });
     return semaphore.acquire({ ...waiting, permits, ticketLease: ticketLease * 1000 });
   }
-  if (kind === "all") return client.acquireAll(keys, waiting);
+  if (kind === "all") {
+    const wanted = keys.map((key) => (shares[key] ? { key, permits: shares[key], capacity: capacities[key] } : key));
+    return client.acquireAll(wanted, waiting);
+  }
   if (kind === "election") return new Election(client, keys[0], claim).campaign(waiting);
   if (kind === "lead") return inside((body) => new Election(client, keys[0], claim).lead(body, waiting));
   if (kind === "once") return inside((body) => client.once(keys[0], occurrence, body, waiting));

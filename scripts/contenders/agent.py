@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from decimal import Decimal
 from typing import Any
 
-from leasehold import Client, Held, LeaseholdError
+from leasehold import Client, Held, LeaseholdError, Permits
 from leasehold.election import Election
 
 TABLE = os.environ["CONTEND_TABLE"]
@@ -99,7 +99,11 @@ def acquire(order):
             return semaphore.try_acquire(order["permits"], **options)
         return semaphore.acquire(order["permits"], ticket_lease=order["ticketLease"], **wait, **options)
     if kind == "all":
-        return client.acquire_all(order["keys"], **wait, **options)
+        shares = order.get("shares", {})
+        keys = [
+            Permits(key, shares[key], of=order["capacities"][key]) if key in shares else key for key in order["keys"]
+        ]
+        return client.acquire_all(keys, **wait, **options)
     if kind == "election":
         return Election(client, key, order["claim"], **options).campaign(**wait)
     if kind == "lead":

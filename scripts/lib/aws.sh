@@ -24,13 +24,15 @@ export SAM_CLI_TELEMETRY=0 AWS_PAGER=
 # shellcheck source=scripts/lib/tools.sh
 source scripts/lib/tools.sh
 
-# Reads a script's arguments into `build`: with --no-build it is `no`. The script has a function `usage`.
+# Reads a script's arguments into `build`: with --no-build it is `no`, with --debug `debug`. The script has a function
+# `usage`.
 # shellcheck disable=SC2034
 read_arguments() {
     build=yes
     case ${1-} in
         "") ;;
         --no-build) build=no ;;
+        --debug) build=debug ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && exit 2 ;;
     esac
@@ -119,6 +121,12 @@ build_functions() {
     [[ $(machine) == x86_64 ]] || options+=(--arm64)
     # The state machines' stories run beside it, and keep time.
     nice cargo lambda build "${options[@]}"
+}
+
+# Lays out the binaries of cargo's debug build as SAM does its own: these are no test of the optimised build.
+debug_build() {
+    cargo build --quiet --workspace --locked
+    python3 scripts/lib/debug_build.py "$SAM_BUILD-debug" target/debug
 }
 
 package_functions() {

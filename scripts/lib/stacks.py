@@ -129,6 +129,7 @@ def summary(resources):
             "reserved": "ReservedConcurrentExecutions" in properties,
             "environment": sorted(properties["Environment"]["Variables"]),
             "actions": actions_of(properties["Role"]["Fn::GetAtt"][0], resources),
+            "withheld": withheld_from(properties["Role"]["Fn::GetAtt"][0], resources),
         }
         for name, properties in of_type(resources, "AWS::Lambda::Function")
     }
@@ -192,6 +193,17 @@ def actions_of(role, resources):
         for action in actions
         if action.startswith("dynamodb:")
     )
+
+
+def withheld_from(role, resources):
+    """The attributes that writes under this role may not name."""
+    [statement] = [
+        statement
+        for policy in resources[role]["Properties"]["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "dynamodb:Attributes" in json.dumps(statement)
+    ] or [{"Condition": {"ForAllValues:StringNotEquals": {"dynamodb:Attributes": []}}}]
+    return statement["Condition"]["ForAllValues:StringNotEquals"]["dynamodb:Attributes"]
 
 
 def actions_on_anything(properties, resources):

@@ -7,7 +7,8 @@ machine's monotonic clock), `who` and `event`:
 
   setting     a capacity is about to be set                       key, capacity
   set         it was answered                                     key, capacity
-  asked       an acquisition begins                               claim, keys, permits; occurrence
+  asked       an acquisition begins                               claim, keys, permits; occurrence; of several keys
+                with semaphores among them also shares, the permits by key
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
@@ -48,6 +49,7 @@ class Claim:
 
     def __init__(self, event):
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
+        self.shares = event.get("shares", {})
         self.asked, self.occurrence = event["at"], event.get("occurrence")
         self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
             self.completed
@@ -64,6 +66,11 @@ class Claim:
             return False
         signs = self.alive[bisect.bisect_right(self.alive, start) : bisect.bisect_left(self.alive, end)]
         return all(later - earlier < GAP for earlier, later in zip([start, *signs], [*signs, end], strict=True))
+
+    def spans_of(self, key):
+        """The times of its belief, and the permits of this key in each."""
+        for start, end, permits in self.spans():
+            yield start, end, self.shares.get(key, permits)
 
     def spans(self):
         """The times of its belief, and the permits of each."""
@@ -182,7 +189,7 @@ def too_many_believe(history):
             (start, end, permits, claim.asked, claim.granted, claim.name)
             for claim in claims
             if claim.believed and claim.granted is not None
-            for start, end, permits in claim.spans()
+            for start, end, permits in claim.spans_of(key)
         ]
         yield from over_full(key, history, spans)
 
@@ -282,11 +289,16 @@ def outlives_its_break(history):
 
 
 def halves(history):
-    """A claim of several keys holds some of them, and not the others. (A refused one that holds some is a ghost.)"""
+    """A claim of several keys holds some of them, and not the others, or other permits than it asked for, or not under
+    its one token. (A refused one that holds some is a ghost.)"""
     for claim in history.claims.values():
         for key in claim.keys if len(claim.keys) > 1 else []:
+            share = claim.shares.get(key, 1)
             for view in history.views[key]:
-                shown = any(entry["owner"] == claim.name for entry in view["holders"])
+                shown = any(
+                    (entry["owner"], entry["permits"], entry["number"]) == (claim.name, share, claim.token)
+                    for entry in view["holders"]
+                )
                 believes = claim.granted is not None and claim.believed and claim.granted < view["asked"]
                 if (
                     not shown
@@ -347,6 +359,25 @@ def may_have_left(views, before, latest, permits):
     """Whether so many permits could have been free for five seconds, until the younger one took them."""
     recent = [view for view in views if latest - PASSED < view["asked"] and view["at"] <= before["at"]]
     return all(free(view, -GAP) >= permits for view in recent)
+
+
+def pushed_in(history):
+    """A claim of several keys was granted permits, while a ticket waited all the time from its first request on."""
+    for key, views in history.views.items():
+        places = {}  # the times of the first and the last view of each ticket
+        for view in views:
+            for entry in view["queue"]:
+                first, _, permits = places.get(entry["number"], (view["at"], None, entry["permits"]))
+                places[entry["number"]] = (first, view["asked"], permits)
+        for claim in history.by_key[key]:
+            if len(claim.keys) < 2 or claim.granted is None:
+                continue
+            for number, (first, last, permits) in places.items():
+                # A ticket that wants more than there is stands before nobody.
+                fits = permits <= min(history.possible_capacities(key, claim.asked, claim.granted), default=1)
+                if first < claim.asked and last > claim.granted and fits:
+                    yield f"{claim} was granted {key} with others, while the ticket {number} waited"
+                    break
 
 
 def stuck(history):
@@ -428,6 +459,7 @@ RULES = {
     "outlives its break": outlives_its_break,
     "half": halves,
     "passed": passed,
+    "pushed in": pushed_in,
     "stuck": stuck,
     "kept from": kept_from,
     "done twice": done_twice,

@@ -21,7 +21,7 @@ import checker
 import coordination_checker
 from agents import ROOT, Pausable, Stage, Told, arguments, run_for
 
-CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "job-pool": 2, "job-fair": 1, "job-once": 1}
+CAPACITIES = {"pool": 5, "fair": 1, "page": 100, "side": 3, "job-pool": 2, "job-fair": 1, "job-once": 1}
 LOCKS = ["a", "b", "c", "chief", "hourly", "job", "job-chief"]
 SMALL = 2
 """The capacity of the pool now and then: below what some waiters ask for."""
@@ -29,7 +29,7 @@ TICKET = 6.0
 LOOK = 0.1
 PERIOD = 3.0
 """Seconds of an occurrence."""
-BROKEN = ["pool", "fair", "a", "chief", "hourly"]
+BROKEN = ["pool", "fair", "side", "a", "chief", "hourly"]
 """The keys that operators break."""
 
 
@@ -59,6 +59,9 @@ class Share:
             self.page,
             self.several,
             self.several,
+            self.several_with_permits,
+            self.several_with_permits,
+            self.side,
             self.chief,
             self.lead,
             self.hourly,
@@ -85,6 +88,17 @@ class Share:
         keys = self.rng.sample(["a", "b", "c"], self.rng.randint(1, 3))
         return {"kind": "all" if len(keys) > 1 else "lock", "keys": keys}
 
+    def side(self):
+        return {"kind": "semaphore", "keys": ["side"], "permits": self.rng.choice([1, 2])}
+
+    def several_with_permits(self):
+        """Locks and permits, all or none."""
+        keys = [*self.rng.sample(["a", "b", "c"], self.rng.randint(0, 2)), "side"]
+        keys += [] if len(keys) > 1 and self.rng.random() < 0.7 else ["fair"]
+        self.rng.shuffle(keys)
+        shares = {key: 1 if key == "fair" else self.rng.randint(1, 3) for key in keys if key in CAPACITIES}
+        return {"kind": "all", "keys": keys, "shares": shares, "capacities": {key: CAPACITIES[key] for key in shares}}
+
     def chief(self):
         return {"kind": "election", "keys": ["chief"]}
 
@@ -110,7 +124,13 @@ class Share:
         def note(event, **members):
             self.history.note(agent.name, event, claim=claim, **members)
 
-        note("asked", keys=order["keys"], permits=order.get("permits", 1), occurrence=order.get("occurrence"))
+        note(
+            "asked",
+            keys=order["keys"],
+            permits=order.get("permits", 1),
+            shares=order.get("shares", {}),
+            occurrence=order.get("occurrence"),
+        )
         answer = agent.ask(order, lambda: note("waiting"))
         self.ends[answer.get("error", "granted" if "token" in answer else "held")] += 1
         if "token" not in answer:

@@ -94,6 +94,12 @@ BAD = {
         view(3, [entry("A", number=7)]),
     ],
     "half": [held("A", 1, 1, 5, keys="a b"), view(2, [entry("A")], key="a"), view(2, key="b")],
+    "pushed in": [
+        capacity("pool", 2),
+        view(1, (), [entry("A")], size=2),
+        held("B", 1, 3, 4, keys="a pool", since=2, shares={"pool": 2}),
+        view(3.5, [entry("B", permits=2)], [entry("A")], size=2),
+    ],
     "passed": [
         asked(1, "A"),
         waiting("A", 1, 9),
@@ -149,6 +155,26 @@ class CoordinationCheckerTest(unittest.TestCase):
         self.assertEqual(check(*two), [])
         found = check(*two, held("C", 3, 4, 5))
         self.assertIn("6 permits of pool were out, and there are 5", found[0])
+
+    def test_permits_of_several_keys_are_counted_by_key(self):
+        several = held("A", 1, 1, 5, keys="a pool", shares={"pool": 3})
+        history = [capacity("pool", 5), several, held("B", 2, 2, 5, permits=2)]
+        self.assertEqual(check(*history), [])
+        self.assertIn("6 permits of pool were out", check(*history, held("C", 3, 4, 5))[0])
+        self.assertIn("2 permits of a were out", check(several, held("C", 3, 4, 5, keys="a"))[0])
+
+    def test_half_of_several_is_told_by_permits_and_token(self):
+        several = [capacity("pool", 5), held("A", 7, 1, 5, keys="a pool", shares={"pool": 3})]
+        lock = view(2, [entry("A", number=7)], key="a")
+        for permits, token, found in ((3, 7, 0), (2, 7, 1), (3, 8, 1)):
+            shown = view(2, [entry("A", permits=permits, number=token)], size=5)
+            self.assertEqual(len(check(*several, lock, shown)), found, (permits, token))
+
+    def test_several_pass_tickets_that_went_or_are_too_large(self):
+        history = BAD["pushed in"]
+        for before, after in ((entry("A"), None), (None, entry("A")), (entry("A", permits=3), entry("A", permits=3))):
+            queues = [view(1, (), [before] if before else [], size=2), view(3.5, (), [after] if after else [], size=2)]
+            self.assertEqual(check(history[0], history[2], *queues, rules={"pushed in": RULES["pushed in"]}), [])
 
     def test_permits_that_were_given_back_are_free(self):
         history = [capacity("pool", 5), held("A", 1, 1, 6, permits=5), did(2, "A", "keeping", permits=1)]

@@ -13,8 +13,14 @@ import stacks
 # The template's parameters for the variables of a run.
 RUNS = {
     "defaults": {},
+    "whole": {
+        "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
+        "RestApi": "regional",
+    },
     "shared": {"Functions": "one", "FunctionUrl": "true", "WatchConcurrency": "10", "WakeWaiters": "true"},
 }
+# The tables by the ends of their ARNs.
+TABLES = {"one": "locks", "transactions": "transactions", "sweep": "transactions/sweep", "accounts": "items"}
 MACHINES = {"run_under_lock": "RunUnderLock", "cleanup": "CleanupStateMachine", "waker": "Waker"}
 
 
@@ -31,19 +37,20 @@ class Plan:
         }
 
     def actions(self, role):
-        return sorted(
-            {
-                action
-                for change in self.changes
-                if change["type"] == "aws_iam_role_policy" and change["index"] == role
-                for statement in json.loads(change["change"]["after"]["policy"])["Statement"]
-                for action in statement["Action"]
-            }
-        )
+        return sorted({action for statement in self.statements(role) for action in stacks.as_list(statement["Action"])})
+
+    def statements(self, role):
+        return [
+            statement
+            for change in self.changes
+            if change["type"] == "aws_iam_role_policy" and change["index"] == role
+            for statement in json.loads(change["change"]["after"]["policy"])["Statement"]
+        ]
 
     def summary(self):
         functions = self.of_type("aws_lambda_function")
         behind = {function["arn"]: name for name, function in functions.items()}
+        behind |= {alias["arn"]: name for name, alias in self.of_type("aws_lambda_alias").items()}
         integrations = {
             f"integrations/{integration['id']}": behind[integration["integration_uri"]]
             for integration in self.of_type("aws_apigatewayv2_integration").values()
@@ -55,10 +62,18 @@ class Plan:
                     "timeout": function["timeout"],
                     "reserved": function["reserved_concurrent_executions"] != -1,
                     "environment": sorted(function["environment"][0]["variables"]),
-                    "actions": [
-                        f"{action.removeprefix('dynamodb:')} on locks"
-                        for action in self.actions(name)
+                    "actions": sorted(
+                        f"{action.removeprefix('dynamodb:')} on {TABLES[resource.split('/')[-1]]}"
+                        for statement in self.statements(role(name))
+                        for action in stacks.as_list(statement["Action"])
+                        for resource in stacks.as_list(statement["Resource"])
                         if action.startswith("dynamodb:")
+                    ),
+                    "withheld": [
+                        attribute
+                        for statement in self.statements(role(name))
+                        for condition in statement.get("Condition", {}).values()
+                        for attribute in condition.get("dynamodb:Attributes", [])
                     ],
                 }
                 for name, function in functions.items()
@@ -93,6 +108,11 @@ class Plan:
                 for name, alarm in self.of_type("aws_cloudwatch_metric_alarm").items()
             },
         }
+
+
+def role(function):
+    """The function whose role a function has."""
+    return "Invoke" if function == "Semaphore" else function
 
 
 def summary_of_template(parameters):

@@ -52,10 +52,10 @@ pub(crate) async fn main(args: ConsoleArgs) -> Result<(), Failure> {
     let address = listener.local_addr().unwrap_or(address);
     let (token, sha256) = server::new_token();
     let tokens = Tokens::one(&sha256);
-    let pages = console::routes(&args.common.place());
     let guard = Guard::new(address.ip(), &[]);
     let checked = Checked { guard, tokens: Some(Arc::new(tokens)), load: Load::default() };
-    let app = server::protect(proxy(transport), pages, Router::new(), checked);
+    let app = proxy(transport).merge(console::about(&args.common.place()));
+    let app = server::protect(app, console::routes(), Router::new(), checked);
     // A failure to print stops nothing: an open page goes on.
     let _ = writeln!(
         std::io::stdout(),

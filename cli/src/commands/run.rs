@@ -17,6 +17,50 @@ use crate::output::plain;
 use crate::signals::Signals;
 use crate::waiting::Indicator;
 
+/// One of the keys of the command line.
+#[derive(Debug, PartialEq, Eq)]
+struct WantedKey {
+    key: LockKey,
+    /// The permits, and the number of permits in all. None for a plain lock.
+    permits: Option<(u64, u64)>,
+}
+
+impl WantedKey {
+    /// Reads a key. Text that does not end like `:2/10` is the key itself.
+    ///
+    /// # Errors
+    /// The permits are none, or more than there are.
+    fn parse(text: &str, sort_key: Option<&str>, is_plain: bool) -> Result<Self, Failure> {
+        let of = |key: &str| LockKey { key: key.to_owned(), sort_key: sort_key.map(str::to_owned) };
+        let number = |digits: &str| {
+            let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+            is_number.then(|| digits.parse::<u64>().unwrap_or(u64::MAX))
+        };
+        let read = || {
+            let (key, share) = text.rsplit_once(':').filter(|(key, _)| !key.is_empty())?;
+            let (permits, capacity) = share.split_once('/')?;
+            Some((key, number(permits)?, number(capacity)?))
+        };
+        let Some((key, permits, capacity)) = read().filter(|_| !is_plain) else {
+            return Ok(Self { key: of(text), permits: None });
+        };
+        if permits == 0 || permits > capacity {
+            let why = format!("{text:?} asks for {permits} of {capacity} permits; it can be 1 to {capacity}");
+            return Err(Failure::usage(format!("{why} (--plain takes it as the name of a lock)")));
+        }
+        Ok(Self { key: of(key), permits: Some((permits, capacity)) })
+    }
+
+    /// The name of what is wanted.
+    fn name(&self) -> String {
+        match self.permits {
+            None => self.key.to_string(),
+            Some((1, _)) => format!("a permit of {}", self.key),
+            Some((permits, _)) => format!("{permits} permits of {}", self.key),
+        }
+    }
+}
+
 /// The lease of a lock, if nobody says.
 const LOCK_LEASE: Duration = Duration::from_secs(20);
 /// The lease of permits, if nobody says: a heartbeat costs more than a lock's.
@@ -28,7 +72,13 @@ LEASEHOLD_LOCK_SORT_KEY, LEASEHOLD_PERMITS, LEASEHOLD_OCCURRENCE and LEASEHOLD_U
 instead, one a line. It does not have LEASEHOLD_TOKEN. Let the resource that the lock protects check the fencing token:
 it alone can stop a command that nothing below catches.
 
-Several keys are several plain locks, all or none: two commands that want the same locks never wait for each other.
+Several keys are acquired all or none: two commands that want the same keys never wait for each other. A key is a plain
+lock, or with a number of permits at its end, as in pool:2/10, two permits of a semaphore `pool` that has ten in all. So
+
+  leasehold run report pool:2/10 -- ./report.sh
+
+runs with the lock `report` and two of the ten permits. While somebody waits in the queue of `pool`, the command waits,
+too, without a place of its own. With --plain, every key is the name of a plain lock as it is.
 
 With --of, --shared, --exclusive or --fair the key is a semaphore, and no plain lock: whoever cannot go on waits in its
 queue, first in, first out. The first command makes the semaphore with its capacity; later its own holds, and
@@ -110,9 +160,14 @@ pub(crate) struct RunArgs {
 /// The locks.
 #[derive(Debug, Args)]
 struct KeysArgs {
-    /// The lock's key: any text of 1 to 2048 bytes. Up to 50 keys are locked together, all or none.
+    /// The lock's key: any text of 1 to 2048 bytes. KEY:PERMITS/CAPACITY, such as pool:2/10, is permits of a semaphore.
+    /// Up to 50 keys are acquired together, all or none.
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
+
+    /// Take each KEY as the name of a plain lock, also one that ends like :2/10.
+    #[arg(long)]
+    plain: bool,
 
     /// The lock's sort key, on a table that has one.
     #[arg(long, value_name = "TEXT")]
@@ -189,10 +244,26 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
 impl RunArgs {
     /// Refuses options that do not go together.
     fn check(&self) -> Result<(), Failure> {
-        if self.sharing.is_given() && self.keys.keys.len() > 1 {
+        let wanted = self.keys.wanted()?;
+        if self.sharing.is_given() && wanted.len() > 1 {
             return Err(Failure::usage(
-                "several keys are plain locks: leave --of, --shared, --exclusive and --fair out",
+                "several keys are plain locks, or name their permits as in pool:2/10: leave --of, --shared, \
+                 --exclusive and --fair out",
             ));
+        }
+        let is_semaphore = wanted.len() == 1 && wanted[0].permits.is_some();
+        if self.sharing.is_given() && is_semaphore {
+            return Err(Failure::usage("the key names its permits: leave --of, --shared, --exclusive and --fair out"));
+        }
+        if is_semaphore {
+            let of_a_lock = [
+                ("--once", self.occurrence.once.is_some()),
+                ("--every", self.occurrence.every.is_some()),
+                ("--yield-after", self.yield_after.is_some()),
+            ];
+            let of_a_lock = of_a_lock.into_iter().filter(|(_, given)| *given).map(|(name, _)| name);
+            let of_a_lock = of_a_lock.chain(self.request.of_a_plain_lock());
+            return refuse(of_a_lock, "goes with a plain lock, and the key is a semaphore");
         }
         if self.sharing.is_given() {
             return refuse(self.request.of_a_plain_lock(), "goes with a plain lock, and the key is a semaphore");
@@ -247,44 +318,67 @@ impl RunArgs {
         name: &str,
         indicator: &Indicator<'_>,
     ) -> Result<Grant, Failure> {
-        let (keys, lease, warn) = (self.lock_keys(), self.lease(), warning(name, &self.common));
-        if let Some(semaphore) = self.sharing.semaphore(client, &keys[0]) {
+        let (wanted, lease, warn) = (self.keys.wanted()?, self.lease(), warning(name, &self.common));
+        if let Some((semaphore, permits)) = self.semaphore(client, &wanted) {
             let request = asking!(PermitRequest::new(), self.request.ask).wait(self.request.wait());
             let request = keeping!(request, self.child, lease, warn);
             let request = self.request.data()?.into_iter().fold(request, PermitRequest::data);
-            let request = self.sharing.permits.into_iter().fold(request, PermitRequest::permits);
+            let request = permits.into_iter().fold(request, PermitRequest::permits);
             let request = if self.request.stale_by_clock { request.stale_by_clock() } else { request };
             return Grant::of_permits(&semaphore, request.on_wait(indicator.on_wait()), self.request.no_wait).await;
         }
-        if let [key] = keys.as_slice() {
+        if let [WantedKey { key, .. }] = wanted.as_slice() {
             let request = keeping!(self.request.request(key.clone(), lease)?, self.child, lease, warn);
             let request = occurrence.into_iter().fold(request, LockRequest::occurrence);
             let asking = acquiring::lock(client, request.on_wait(indicator.on_wait()), self.request.no_wait);
             return asking.await.map(Grant::Lock);
         }
         let wait = if self.request.no_wait { Wait::AtMost(Duration::ZERO) } else { self.request.wait() };
-        let request = asking!(AllRequest::new(keys), self.request.ask).wait(wait).on_wait(indicator.on_wait());
+        let request =
+            wanted.into_iter().fold(AllRequest::default(), |request, WantedKey { key, permits }| match permits {
+                None => request.lock(key),
+                Some((permits, capacity)) => request.permits(key, permits, capacity),
+            });
+        let request = asking!(request, self.request.ask).wait(wait).on_wait(indicator.on_wait());
         Grant::of_all(client, keeping!(request, self.child, lease, warn)).await
     }
 
     fn lease(&self) -> Duration {
-        self.lease.unwrap_or(if self.sharing.is_given() { PERMIT_LEASE } else { LOCK_LEASE })
+        let is_semaphore = |wanted: &[WantedKey]| wanted.len() == 1 && wanted[0].permits.is_some();
+        let is_semaphore = self.sharing.is_given() || self.keys.wanted().is_ok_and(|wanted| is_semaphore(&wanted));
+        self.lease.unwrap_or(if is_semaphore { PERMIT_LEASE } else { LOCK_LEASE })
     }
 
-    fn lock_keys(&self) -> Vec<LockKey> {
-        let of = |key: &String| LockKey { key: key.clone(), sort_key: self.keys.sort_key.clone() };
-        self.keys.keys.iter().map(of).collect()
+    /// The semaphore of the one key that is wanted, and the permits where they are named.
+    fn semaphore(&self, client: &Client, wanted: &[WantedKey]) -> Option<(Semaphore, Option<u64>)> {
+        match wanted {
+            [WantedKey { key, permits: Some((permits, capacity)) }] => {
+                Some((client.semaphore(key.clone(), *capacity), Some(*permits)))
+            }
+            [WantedKey { key, permits: None }] => Some((self.sharing.semaphore(client, key)?, self.sharing.permits)),
+            _ => None,
+        }
     }
 
     /// The name of what is asked for.
     fn name(&self) -> String {
-        let keys: Vec<_> = self.lock_keys().iter().map(ToString::to_string).collect();
+        let keys: Vec<_> = self.keys.wanted().unwrap_or_default().iter().map(WantedKey::name).collect();
         let keys = keys.join(", ");
         match (self.sharing.of, self.sharing.permits.unwrap_or(1)) {
             (None, _) => keys,
             (Some(_), 1) => format!("a permit of {keys}"),
             (Some(_), permits) => format!("{permits} permits of {keys}"),
         }
+    }
+}
+
+impl KeysArgs {
+    /// The keys, in the order of the command line.
+    ///
+    /// # Errors
+    /// As [`WantedKey::parse`].
+    fn wanted(&self) -> Result<Vec<WantedKey>, Failure> {
+        self.keys.iter().map(|key| WantedKey::parse(key, self.sort_key.as_deref(), self.plain)).collect()
     }
 }
 
@@ -336,6 +430,22 @@ mod tests {
     fn every(period: &str, now: u64) -> String {
         let args = OccurrenceArgs { once: None, every: Some(parse_period(period).expect("a period")) };
         args.occurrence(Duration::from_secs(now)).expect("an occurrence")
+    }
+
+    #[test]
+    fn key_names_its_permits_at_its_end() {
+        let read = |text: &str, is_plain| WantedKey::parse(text, None, is_plain).map(|it| (it.key.key, it.permits));
+        assert_eq!(read("pool:2/10", false).ok(), Some(("pool".to_owned(), Some((2, 10)))));
+        assert_eq!(read("a:b:1/1", false).ok(), Some(("a:b".to_owned(), Some((1, 1)))));
+        let locks =
+            ["pool", "pool:2", "pool:2/", "pool:/10", "pool:+2/10", "pool:2/10/3", ":2/10", "pool: 2/10", "2/10"];
+        for lock in locks {
+            assert_eq!(read(lock, false).ok(), Some((lock.to_owned(), None)), "{lock}");
+        }
+        assert_eq!(read("pool:2/10", true).ok(), Some(("pool:2/10".to_owned(), None)));
+        for text in ["pool:0/10", "pool:11/10", "pool:1/0"] {
+            assert!(read(text, false).is_err() && read(text, true).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -249,6 +249,37 @@ async fn loss_of_one_of_several_locks_stops_the_command() {
 }
 
 #[tokio::test]
+async fn lock_and_permits_are_acquired_all_or_none() {
+    let serve = Serve::memory().await;
+    let folder = folder();
+    let hold = spawn_in(&serve, folder.path(), &["run", "pool", "--permits", "9", "--of", "10"], &until_end("first"));
+    started(folder.path(), "first").await;
+    let refused = serve.run(&["run", "a", "pool:2/10", "--no-wait", "--", "true"]).await;
+    let sentence =
+        "leasehold: pool has 1 of 10 permits free; try again later, or wait longer with --wait or --extend\n";
+    assert_eq!((refused.status, refused.stderr.as_str()), (75, sentence));
+    assert_eq!(serve.get("a").await["type"], "not-found", "nothing of it is held");
+    serve.run(&["run", "a", "pool:1/10", "--no-wait", "--", "true"]).await.ok();
+
+    let script = r#"echo "$LEASEHOLD_KEYS" > keys; exit 4"#;
+    let waiting = spawn_in(&serve, folder.path(), &["run", "a", "pool:2/10", "--wait", "forever"], script);
+    pause(Duration::from_millis(200)).await;
+    std::fs::write(folder.path().join("end"), "").expect("writable");
+    assert_eq!(finish(hold).await.status, 0);
+    let ended = finish(waiting).await;
+    assert_eq!(ended.status, 4, "{ended:?}");
+    assert_eq!(lines(&folder.path().join("keys"), 2).await, ["a", "pool"]);
+    assert_eq!(serve.get("a").await["state"], "released");
+    let shown = serve.run(&["get", "pool", "--json"]).await.ok();
+    assert!(shown.contains(r#""available":10"#), "{shown}");
+
+    let alone = serve.run(&["run", "pool:2/10", "--", "sh", "-c", "echo $LEASEHOLD_KEY $LEASEHOLD_PERMITS"]).await;
+    assert_eq!(alone.ok(), "pool 2\n");
+    serve.run(&["run", "--plain", "pool:2/10", "--", "true"]).await.ok();
+    assert_eq!(serve.get("pool:2/10").await["state"], "released", "a lock of this name");
+}
+
+#[tokio::test]
 async fn occurrence_is_run_until_it_succeeds_once() {
     let serve = Serve::memory().await;
     let run = async |occurrence: &str, script: &str| {
@@ -357,6 +388,10 @@ async fn options_that_exclude_each_other_are_refused() {
         (&["a", "--of", "3", "--yield-after", "1s"], "cannot be used with"),
         (&["a", "b", "--yield-after", "1s"], "--yield-after goes with one key, and there are several"),
         (&["a", "b", "--every", "1h"], "--every goes with one key, and there are several"),
+        (&["a", "pool:2/10", "--of", "3"], "several keys are plain locks, or name their permits"),
+        (&["pool:2/10", "--of", "3"], "the key names its permits"),
+        (&["pool:2/10", "--once", "x"], "--once goes with a plain lock, and the key is a semaphore"),
+        (&["a", "pool:3/2"], "asks for 3 of 2 permits"),
         (&["a", "--fair", "--attribute", "x=y"], "--attribute goes with a plain lock, and the key is a semaphore"),
     ] {
         let ended = serve.run(&[&["run"], options, &["--", "true"]].concat()).await;

@@ -300,9 +300,14 @@ async fn token_says_who_calls_and_what_they_may_touch() {
     assert_eq!(watch(&unknown, "deploy/a").await.0, 401);
 
     let get = |path: &str| serve.http.get(format!("{}{path}", serve.base_url)).send();
-    for (path, status) in
-        [("/v1/health", 200), ("/v1/ready", 200), ("/console", 200), ("/metrics", 401), ("/v1/locks", 401)]
-    {
+    for (path, status) in [
+        ("/v1/health", 200),
+        ("/v1/ready", 200),
+        ("/console", 200),
+        ("/console/about", 401),
+        ("/metrics", 401),
+        ("/v1/locks", 401),
+    ] {
         assert_eq!(get(path).await.expect("an answer").status(), status, "{path}");
     }
 
@@ -495,7 +500,7 @@ async fn watches_that_never_end_leave_the_service_to_others() {
     let watch = || problem(serve.http.get(format!("{}/v1/watch?key=watched&waitMs=0", serve.base_url)));
     let (status, document) = watch().await;
     assert_eq!((status, document["type"].as_str().map(|it| it.ends_with("throttled"))), (429, Some(true)));
-    assert_eq!(document["detail"], "The service has 512 watches, and takes no more. Poll by reads meanwhile.");
+    assert_eq!(document["detail"], "The service has as many watches as it takes. Poll by reads meanwhile.");
     serve.acquire("other", "secret").await;
     let heartbeat = json!({ "key": "other", "leaseId": "secret" });
     assert_eq!(problem(serve.http.post(format!("{}/v1/heartbeat", serve.base_url)).json(&heartbeat)).await.0, 200);

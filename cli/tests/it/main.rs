@@ -17,6 +17,8 @@ mod front;
 mod guard;
 mod keeping;
 mod lambda;
+mod neighbours;
+mod operator;
 mod printed;
 mod run;
 mod serve;

@@ -43,13 +43,18 @@ class RunPython(Protocol):
     def __call__(self, code: str, *arguments: str) -> subprocess.Popen[str]: ...
 
 
+def binary() -> str:
+    """The program `leasehold`."""
+    path = os.environ.get("LEASEHOLD_BIN", str(PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
+    if not Path(path).is_file():
+        pytest.fail(f"there is no {path}: run `cargo build`, or set LEASEHOLD_BIN", pytrace=False)
+    return path
+
+
 def serve(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     """Starts `leasehold serve` on a free port; returns it and its URL."""
-    binary = os.environ.get("LEASEHOLD_BIN", str(PACKAGE.parent.parent / "target" / "debug" / "leasehold"))
-    if not Path(binary).is_file():
-        pytest.fail(f"there is no {binary}: run `cargo build`, or set LEASEHOLD_BIN", pytrace=False)
     process = subprocess.Popen(
-        [binary, "serve", "--memory", "--listen", "127.0.0.1:0", *arguments],
+        [binary(), "serve", "--memory", "--listen", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

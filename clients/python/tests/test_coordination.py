@@ -24,6 +24,7 @@ from leasehold import (
     LockLost,
     LocksGuard,
     LockView,
+    Permits,
     Ran,
     SemaphoreView,
     VersionMismatch,
@@ -209,6 +210,76 @@ def test_malformed_sets_of_locks_are_refused(client: Client, key: str) -> None:
     client.semaphore(f"{key}-b", 1).acquire().granted()
     with pytest.raises(WrongKind):
         client.acquire_all(pair(key))
+
+
+# Permits among several keys
+
+
+def mixed(key: str, permits: int = 2) -> list[str | tuple[str, str] | Permits]:
+    return [f"{key}-a", Permits(f"{key}-pool", permits, of=3)]
+
+
+def free(client: Client, key: str) -> int:
+    return client.get_semaphore(f"{key}-pool").available
+
+
+def test_lock_and_permits_are_granted_under_one_token(client: Client, key: str) -> None:
+    guard = client.try_acquire_all(mixed(key))
+    assert isinstance(guard, LocksGuard)
+    assert (guard.keys, guard.permits) == ((f"{key}-a", f"{key}-pool"), {f"{key}-pool": 2})
+    (holder,) = client.get_semaphore(f"{key}-pool").holders
+    assert holder.fencing_token == client.get(f"{key}-a").fencing_token == guard.fencing_token
+    guard.heartbeat(lease=40)
+    assert guard.lease == 40
+    guard.release()
+    assert (states(client, [f"{key}-a"]), free(client, key)) == (["released"], 3)
+
+
+def test_none_is_granted_where_permits_are_missing(client: Client, make_client: MakeClient, key: str) -> None:
+    make_client(owner_name="bob").semaphore(f"{key}-pool", 3).acquire(2).granted()
+    held = client.try_acquire_all(mixed(key))
+    assert isinstance(held, Held)
+    assert isinstance(held.lock, SemaphoreView)
+    assert held.lock.available == 1
+    assert states(client, [f"{key}-a"]) == ["absent"]
+    with client.lock_all(mixed(key, 1)) as guard:
+        assert guard.is_held
+
+
+def test_waiter_for_permits_among_several_looks(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
+    holder = client.semaphore(f"{key}-pool", 3).acquire(2, heartbeat_interval=0.2).granted()
+    waiting = Background(lambda: observed.acquire_all(mixed(key), wait=30))
+    eventually(lambda: proxy.count("watch") > 0)
+    assert proxy.count("acquire-all") == 1
+    holder.release()
+    assert isinstance(waiting.wait(), LocksGuard)
+    assert proxy.count("acquire-all") == 2
+
+
+def test_dead_holder_of_permits_makes_way_for_several(client: Client, make_client: MakeClient, key: str) -> None:
+    dead = make_client().semaphore(f"{key}-pool", 3).acquire(3, lease=1, manual_heartbeats=True).granted()
+    guard = client.acquire_all(mixed(key), wait=30).granted()
+    assert guard.fencing_token > dead.fencing_token
+    assert free(client, key) == 1
+
+
+def test_lost_permits_lose_the_lock_beside_them(client: Client, make_client: MakeClient, key: str) -> None:
+    guard = make_client(heartbeat_interval=0.1).acquire_all(mixed(key), lease=30).granted()
+    (holder,) = client.get_semaphore(f"{key}-pool").holders
+    client.break_entry(f"{key}-pool", holder.holder_id, holder.version)
+    assert guard.wait_lost(60) == "released"
+    eventually(lambda: states(client, [f"{key}-a"]) == ["released"])
+    guard = make_client(heartbeat_interval=0.1).acquire_all(mixed(key), lease=30).granted()
+    broken(client, f"{key}-a")
+    assert guard.wait_lost(60) == "released"
+    eventually(lambda: free(client, key) == 3)
+
+
+def test_permits_that_were_given_up_are_taken_back(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
+    proxy.fault = only("acquire-all", DropAnswer())
+    with pytest.raises(LeaseholdError):
+        observed.try_acquire_all(mixed(key))
+    eventually(lambda: states(client, [f"{key}-a"]) == ["released"] and free(client, key) == 3)
 
 
 # Once an occurrence

@@ -56,7 +56,7 @@ def lambda_(bank: Bank) -> Iterator[Lambda]:
         }
 
     with (
-        Lambda(locks, environment("semaphore")) as semaphores,
+        Lambda(locks, environment("invoke")) as semaphores,
         Lambda(transactions, environment("transact")) as transact,
     ):
         others = {"leasehold-semaphore": semaphores, "leasehold-transact": transact}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import ssl
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeClient, RunPython, finished
+from conftest import MakeClient, RunPython, binary, finished, serve, stop
 from proxy import Answer, DropAnswer, Proxy
 from urllib3.exceptions import SSLError
 
-from leasehold import Client, InvalidRequest, LockNotFound, Misconfigured, Unavailable
+from leasehold import Client, Forbidden, InvalidRequest, LockNotFound, Misconfigured, Unavailable
 from leasehold._http import _never_connected
 from leasehold._messages import Call, unavailable
 from leasehold._world import World
@@ -123,6 +125,20 @@ def test_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, key:
     with pytest.raises(Misconfigured, match="No table"):
         make_client(proxy.url).acquire(key, wait=None)
     assert proxy.count("acquire") == 2, "it is certain, and not tried again"
+
+
+def test_unknown_token_is_told_from_a_missing_one(make_client: MakeClient, key: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "tokens")
+    made = subprocess.run([binary(), "token", "--file", file, "bob"], capture_output=True, text=True, check=True)
+    process, url = serve("--token-file", file)
+    try:
+        with pytest.raises(Forbidden, match="asks for a token"):
+            make_client(url).try_acquire(key)
+        with pytest.raises(Forbidden, match="does not know the token that was sent"):
+            make_client(url, token="another").try_acquire(key)
+        make_client(url, token=made.stdout.strip()).acquire(key).granted().release()
+    finally:
+        stop(process)
 
 
 def test_failed_handshake_comes_before_the_request() -> None:

@@ -428,7 +428,18 @@ def test_readers_choose_what_they_see(bank: Bank, client: Client) -> None:
     assert bank.raw(new) is None
 
 
-def test_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
+def test_equal_adds_of_a_block_count_each(bank: Bank, unreliable: Client, proxy: Proxy) -> None:
+    moe = bank.open(0)
+    faults: list[Fault | None] = [DropAnswer(), None, DropAnswer()]
+    proxy.fault = lambda request: faults.pop(0) if request.action == "add" and faults else None
+    with unreliable.transaction() as tx:
+        for _ in range(3):
+            add(tx, moe, 1)
+    assert bank.balance(moe) == 3
+
+
+def indexed(bank: Bank) -> str:
+    """A table of things by owner."""
     table = f"indexed-{uuid.uuid4()}"
     owner = {"AttributeName": "owner", "KeyType": "HASH"}
     index = {"IndexName": "by-owner", "KeySchema": [owner], "Projection": {"ProjectionType": "ALL"}}
@@ -444,6 +455,34 @@ def test_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
     )
     for name, who in (("a", "Moe"), ("b", "Larry"), ("c", "Moe")):
         bank.call("PutItem", {"TableName": table, "Item": {"id": {"S": name}, "owner": {"S": who}}})
+    return table
+
+
+def test_query_locks_what_it_finds(bank: Bank, client: Client) -> None:
+    table = indexed(bank)
+    with client.transaction() as tx:
+        found = tx.query(
+            table,
+            "#o = :o",
+            {":o": "Moe"},
+            index_name="by-owner",
+            names={"#o": "owner"},
+            projection="id",
+            forward=False,
+        )
+        assert found == [{"id": "c"}, {"id": "a"}]
+        assert tx.query(table, "id = :id", {":id": "none"}) == []
+        tx.update(table, {"id": "a"}, "SET seen = :n", {":n": len(found)})
+        assert [item["seen"] for item in tx.query(table, "id = :id", {":id": "a"})] == [2]
+    # Three items, one of them written.
+    assert {request.key["id"] for request in client.transaction_status(tx.id).requests} == {"a", "c"}
+    assert client.read_item(table, {"id": "a"}) == {"id": "a", "owner": "Moe", "seen": 2}
+    with pytest.raises(InvalidRequest, match="add of its own"):
+        client.transact([{"Query": {"TableName": table, "KeyConditionExpression": "id = :id"}}])
+
+
+def test_listing_goes_by_an_index(bank: Bank, client: Client) -> None:
+    table = indexed(bank)
     of_moe = client.list_items(
         table,
         index_name="by-owner",

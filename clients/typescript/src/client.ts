@@ -469,7 +469,7 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Sends one request for 2 to 50 locks: all or none.
+   * Sends one request for 2 to 50 keys, locks or permits: all or none.
    *
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; a grant is released in the background.
    */
@@ -478,7 +478,8 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Waits for 2 to 50 locks: all or none, so that two callers cannot wait for each other.
+   * Waits for 2 to 50 keys, locks or permits: all or none, so that two callers cannot wait for each other. A semaphore
+   * in whose queue somebody waits refuses.
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */

@@ -76,7 +76,13 @@ export {
   type SemaphoreOptions,
   WriterGuard,
 } from "./semaphore.js";
-export { type ReturnValues, Transaction, type TransactionRequest, type WriteOptions } from "./transaction.js";
+export {
+  type QueryOptions,
+  type ReturnValues,
+  Transaction,
+  type TransactionRequest,
+  type WriteOptions,
+} from "./transaction.js";
 export type { OneCallOptions, TransactionOptions, TransactOptions } from "./transactions.js";
 export type { Measurement, Telemetry } from "./telemetry.js";
 export type { Answer, Call, ExchangeOptions, Transport } from "./transport.js";

@@ -1,4 +1,4 @@
-/** Several locks at once, all or none (rule K6). */
+/** Several keys at once, locks and permits, all or none (rule K6). */
 import type { Duration } from "./duration.js";
 import { refuseDeadlock } from "./flow.js";
 import { delayOf } from "./holding.js";
@@ -16,15 +16,26 @@ import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type ReleaseOutcome } from "./holding.js";
 import { Lease } from "./lease.js";
-import { type Lock, lockFromWire } from "./lock.js";
+import { isSemaphore, type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
 import { checkLease, type HeartbeatOptions } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
+import { PermitsGuard } from "./permits.js";
+import { type Plan, plan } from "./plan.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { sleepUntil } from "./timers.js";
 import { watch, watches } from "./watching.js";
 
-/** A key, or a key with its sort key. */
-export type LockName = string | { readonly key: string; readonly sortKey?: string | undefined };
+/** A key, or a key with its sort key. With `capacity` it is permits of a semaphore, else a lock. */
+export type LockName =
+  | string
+  | {
+      readonly key: string;
+      readonly sortKey?: string | undefined;
+      /** The number of permits. Only with `capacity`. Default: 1. */
+      readonly permits?: number | undefined;
+      /** The number of permits in all, if the semaphore is new. An existing one keeps its capacity. */
+      readonly capacity?: number | undefined;
+    };
 
 /** Options of `tryAcquireAll`. */
 export interface TryAcquireAllOptions extends GuardOptions {
@@ -45,11 +56,11 @@ export interface AcquireAllOptions extends TryAcquireAllOptions {
   wait?: Wait | undefined;
 }
 
-/** Several held locks, under one token. The loss of one is the loss of all, and the others are released. */
+/** Several held keys, under one token. The loss of one is the loss of all, and the others are released. */
 export class JointGuard implements AsyncDisposable {
   /** Tells the two results of an acquire apart. */
   readonly kind = "granted";
-  /** One token for all locks, above every token granted for any of the keys before. */
+  /** One token for all keys, above every token granted for any of the keys before. */
   readonly fencingToken: number;
   readonly #context: Context;
   readonly #loss = new AbortController();
@@ -58,8 +69,8 @@ export class JointGuard implements AsyncDisposable {
   /** @internal */
   constructor(
     context: Context,
-    /** One guard for each lock, in the order of the request. Release them together, by this guard. */
-    readonly guards: readonly [Guard, ...Guard[]],
+    /** One guard for each key, in the order of the request. Release them together, by this guard. */
+    readonly guards: readonly [Guard | PermitsGuard, ...(Guard | PermitsGuard)[]],
   ) {
     this.#context = context;
     this.fencingToken = guards[0].fencingToken;
@@ -164,7 +175,7 @@ export class JointGuard implements AsyncDisposable {
 type Body = Omit<Requests["acquire-all"], "sequence" | "requestId">;
 type Named = Required<Extract<LockName, object>>;
 
-/** One lease id for several locks. */
+/** One lease id for several keys. */
 class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   constructor(
     context: Context,
@@ -178,11 +189,20 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   protected async send(): Promise<JointGuard> {
     const { service, observations, ownerName } = this.context;
     const { request } = this.take({
-      keys: this.names.map(({ key, sortKey }) => ({
-        key,
-        ...(sortKey !== undefined && { sortKey }),
-        observedRecordVersionNumber: observations.stale(key, sortKey) ?? null,
-      })),
+      keys: this.names.map((name) => {
+        const { key, sortKey, permits, capacity } = name;
+        const named = { key, ...(sortKey !== undefined && { sortKey }) };
+        if (capacity === undefined) {
+          return {
+            ...named,
+            ...(permits !== undefined && { permits }),
+            observedRecordVersionNumber: observations.stale(key, sortKey) ?? null,
+          };
+        }
+        const view = this.context.sightings.last(key, sortKey);
+        const next = view && this.#plan(view, name);
+        return { ...named, permits: permits ?? 1, capacity, observed: next && "ask" in next ? [...next.ask] : [] };
+      }),
       ownerName: this.options.ownerName ?? ownerName,
       leaseId: this.leaseId,
       leaseDurationMs: this.leaseDuration,
@@ -193,39 +213,43 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     );
     this.throwIfTooLate();
     const { leaseId, numbers, options } = this;
-    const guards = answer.locks.map(({ key, sortKey: wireSortKey, recordVersionNumber: version }) => {
+    const guards = answer.locks.map((lock, index) => {
+      const { key, sortKey: wireSortKey, recordVersionNumber: version, holderId, permits } = lock;
       const sortKey = wireSortKey ?? undefined;
       observations.forget(key, sortKey);
       const lease = new Lease(delayOf(options));
       lease.send(numbers.last, this.leaseDuration, this.lease.startedAt);
       lease.renewed(answer.leaseDurationMs);
       const { fencingToken, leaseDurationMs } = answer;
-      return new Guard(
-        this.context,
-        { key, sortKey, leaseId, version, fencingToken, leaseDurationMs, sequence: numbers.last, outcome: "granted" },
-        lease,
-        options,
-      );
+      const sequence = numbers.last;
+      const grant = {
+        ...{ key, sortKey, leaseId, version, fencingToken, leaseDurationMs, sequence },
+        outcome: "granted" as const,
+      };
+      const capacity = this.names[index]?.capacity;
+      if (capacity === undefined) return new Guard(this.context, grant, lease, options);
+      const share = { holderId: holderId ?? "", permits: permits ?? 1, capacity };
+      return new PermitsGuard(this.context, { ...grant, ...share }, lease, options);
     });
-    return new JointGuard(this.context, guards as [Guard, ...Guard[]]);
+    return new JointGuard(this.context, guards as [Guard | PermitsGuard, ...(Guard | PermitsGuard)[]]);
   }
 
   found({ lock, locks }: LockHeldError, budget: WaitBudget | undefined): Lock {
-    for (const each of locks) this.#staleFrom(each);
-    const versions = locks.map(({ recordVersionNumber }) => recordVersionNumber).join();
-    const longest = Math.max(...locks.map(({ leaseDurationMs }) => leaseDurationMs));
+    for (const each of locks) this.#hopelessUntil(each);
+    const versions = locks.map(watchedVersion).join();
+    const longest = Math.max(...locks.map(longestLease));
     budget?.found(versions, longest, this.context.runtime.now());
     return lock;
   }
 
-  /** Looks at the held locks, one after the other, until none of them looks held and alive. */
+  /** Looks at the keys that refused, one after the other, until none of them looks held and alive. */
   async rest({ locks, retryAfter }: LockHeldError, budget: WaitBudget, signal: AbortSignal): Promise<void> {
     const { runtime, pollInterval } = this.context;
     let looks = 0;
     for (const named of locks) {
       let lock: Lock | undefined = named;
-      while (lock?.state === "held") {
-        const until = Math.min(this.#staleFrom(lock), budget.deadline);
+      while (lock && (lock.state === "held" || isSemaphore(lock))) {
+        const until = Math.min(this.#hopelessUntil(lock), budget.deadline);
         if (runtime.now() >= until) break;
         looks += 1;
         lock = await this.#look(lock, until, signal);
@@ -237,32 +261,50 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   }
 
   protected async giveBack(index: number, sendOptions: SendOptions): Promise<ReleaseOutcome> {
-    const { key, sortKey } = this.names[index] ?? {};
+    const { key, sortKey, capacity } = this.names[index] ?? {};
     const request = { key: key ?? "", sortKey, leaseId: this.leaseId };
-    return (await this.context.service.ask("release", request, sendOptions)).outcome;
+    const { service } = this.context;
+    if (capacity === undefined) return (await service.ask("release", request, sendOptions)).outcome;
+    return (await service.ask("semaphore-release", { ...request, version: undefined }, sendOptions)).outcome;
   }
 
-  #staleFrom({ key, sortKey, recordVersionNumber, leaseDurationMs }: Lock): number {
-    return this.context.observations.found(key, sortKey, recordVersionNumber, leaseDurationMs);
+  /** The next step of a caller that has no place in the queue. */
+  #plan(view: SemaphoreView, { permits = 1 }: Pick<Named, "permits">): Plan {
+    const wanted = { permits, ticketId: undefined, refreshIn: Infinity, left: Infinity, unchanged: 0, watched: 0 };
+    return plan(view, wanted, this.context.sightings.ages(view.key, view.sortKey));
   }
 
-  /** Waits for a change of one lock, or until `until`, and returns the lock as it is then. */
-  async #look(
-    { key, sortKey, recordVersionNumber }: Lock,
-    until: number,
-    signal: AbortSignal,
-  ): Promise<Lock | undefined> {
+  /** The time until which another request is refused by this key, unless the key changes. */
+  #hopelessUntil(lock: Lock): number {
+    const { observations, runtime, sightings } = this.context;
+    const { key, sortKey, recordVersionNumber, leaseDurationMs } = lock;
+    const wanted = this.names.find((name) => name.key === key && name.sortKey === sortKey);
+    if (!isSemaphore(lock)) return observations.found(key, sortKey, recordVersionNumber, leaseDurationMs);
+    sightings.saw(lock);
+    // A key of another kind is refused as such.
+    if (wanted?.capacity === undefined) return runtime.now();
+    const next = this.#plan(lock, wanted);
+    return runtime.now() + ("waitMs" in next ? next.waitMs : 0);
+  }
+
+  /** Waits for a change of one key, or until `until`, and returns the key as it is then. */
+  async #look(found: Lock, until: number, signal: AbortSignal): Promise<Lock | undefined> {
     const { context } = this;
+    const { key, sortKey } = found;
     const { runtime, service, pollInterval } = context;
     if (watches(context)) {
-      const sight = await watch(context, { key, sortKey }, recordVersionNumber, until, signal);
+      const sight = await watch(context, { key, sortKey }, watchedVersion(found), until, signal);
       if (sight) return sight.lock;
     } else {
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     }
     try {
       return lockFromWire(
-        await retrying(runtime, (sendOptions) => service.ask("get", { key, sortKey }, sendOptions), { signal }),
+        await retrying(
+          runtime,
+          (sendOptions) => service.ask(isSemaphore(found) ? "semaphore-get" : "get", { key, sortKey }, sendOptions),
+          { signal },
+        ),
       );
     } catch (error) {
       if (error instanceof LockNotFoundError) return undefined;
@@ -271,7 +313,13 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
   }
 }
 
-/** Requests all locks: once, or for as long as `wait` says. */
+/** The lease after which each holder of the key that is dead counts as dead, in milliseconds. */
+function longestLease(lock: Lock): number {
+  if (!isSemaphore(lock)) return lock.leaseDurationMs;
+  return Math.max(0, ...[...lock.holders, ...lock.queue].map(({ leaseDurationMs }) => leaseDurationMs));
+}
+
+/** Requests all keys: once, or for as long as `wait` says. */
 export async function acquireAll(
   context: Context,
   locks: readonly LockName[],
@@ -280,14 +328,16 @@ export async function acquireAll(
 ): Promise<JointGuard | Held> {
   if (wait !== undefined)
     for (const name of locks) {
-      const { key, sortKey } = typeof name === "string" ? { key: name, sortKey: undefined } : name;
-      refuseDeadlock(context, key, sortKey);
+      const { key, sortKey, capacity }: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;
+      if (capacity === undefined) refuseDeadlock(context, key, sortKey);
     }
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
-  const names = locks.map((name) =>
-    typeof name === "string" ? { key: name, sortKey: undefined } : { key: name.key, sortKey: name.sortKey },
-  );
+  const names = locks.map((name) => {
+    const wanted: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;
+    const { key, sortKey, permits, capacity } = wanted;
+    return { key, sortKey, permits, capacity };
+  });
   const [first] = names;
   if (!first) throw new InvalidRequestError("Name 2 to 50 locks.", "keys");
   return pursue(

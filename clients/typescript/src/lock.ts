@@ -113,11 +113,12 @@ function semaphoreFromWire(
   return { kind, capacity, available, changed, holders: visible, queue, epoch };
 }
 
-/** Returns the view of one held lock of several; undefined if it is incomplete. */
+/** Returns the view of one of several keys that refused; undefined if it is incomplete. */
 export function refusedFromWire(wire: components["schemas"]["RefusedLock"]): Lock[] {
   const { state, ownerName, recordVersionNumber, leaseDurationMs } = wire;
   if (state == null || ownerName == null || recordVersionNumber == null || leaseDurationMs == null) return [];
   const { key, sortKey, fencingToken } = wire;
   const known = { key, state, ownerName, recordVersionNumber, leaseDurationMs };
-  return [{ ...known, ...(sortKey != null && { sortKey }), ...(fencingToken != null && { fencingToken }) }];
+  const view = { ...known, ...(sortKey != null && { sortKey }), ...(fencingToken != null && { fencingToken }) };
+  return [{ ...view, ...semaphoreFromWire(wire) }];
 }

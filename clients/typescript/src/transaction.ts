@@ -41,7 +41,29 @@ export type TransactionRequest =
   | { Put: Write & { Item: object } }
   | { Update: Write & { Key: object; UpdateExpression: string } }
   | { Delete: Write & { Key: object } }
-  | { ConditionCheck: Conditional & { Key: object; ConditionExpression: string } };
+  | { ConditionCheck: Conditional & { Key: object; ConditionExpression: string } }
+  | { Query: Query };
+
+/** A query by key condition. It goes into an add of its own: {@link Transaction.query}. */
+interface Query extends Expressions {
+  IndexName?: string;
+  KeyConditionExpression: string;
+  ProjectionExpression?: string;
+  ExpressionAttributeValues?: object;
+  ScanIndexForward?: boolean;
+}
+
+/** The options of a query in a transaction. */
+export interface QueryOptions {
+  /** An index to find the items in. */
+  indexName?: string;
+  /** The expressions' `#names`. */
+  names?: Record<string, string>;
+  /** The attributes to return. Default: all. */
+  projection?: string;
+  /** False: by descending sort keys. Default: true. */
+  forward?: boolean;
+}
 
 /** The options of a write. */
 export interface WriteOptions {
@@ -67,7 +89,7 @@ export class Transaction implements AsyncDisposable {
   #lastWorked: number;
   #ended = false;
   #contention: Contention | undefined;
-  /** The number of requests other than `Get` that this handle made, and that were not refused. */
+  /** The number of requests other than `Get` and `Query` that this handle made, and that were not refused. */
   #writes = 0;
   #overwritten: Answers["commit"]["overwritten"];
   #calls = 0;
@@ -107,6 +129,28 @@ export class Transaction implements AsyncDisposable {
         ...(names !== undefined && { ExpressionAttributeNames: names }),
       },
     });
+  }
+
+  /**
+   * Locks the items that match a key condition, at most 100, and reads them. No other transaction changes them before
+   * this one ends. Other items that match may come later: docs/transactions.md says how to prevent that.
+   */
+  async query(table: string, keyCondition: string, values: object, options: QueryOptions = {}): Promise<Item[]> {
+    const { indexName, names, projection, forward } = options;
+    const [answer] = await this.#send([
+      {
+        Query: {
+          TableName: table,
+          KeyConditionExpression: keyCondition,
+          ExpressionAttributeValues: values,
+          ...(indexName !== undefined && { IndexName: indexName }),
+          ...(names !== undefined && { ExpressionAttributeNames: names }),
+          ...(projection !== undefined && { ProjectionExpression: projection }),
+          ...(forward !== undefined && { ScanIndexForward: forward }),
+        },
+      },
+    ]);
+    return (answer?.items ?? []).map(itemFromWire);
   }
 
   /** Puts an item in place of the existing one. Returns the state that `returnValues` names. */
@@ -157,11 +201,14 @@ export class Transaction implements AsyncDisposable {
    *   otherwise.
    */
   async add(requests: readonly TransactionRequest[]): Promise<(Item | undefined)[]> {
+    return (await this.#send(requests)).map(answerFromWire);
+  }
+
+  async #send(requests: readonly TransactionRequest[]): Promise<Answers["add"]["answers"]> {
     const entries = requests.map(entry);
     const callId = this.#beginCall(entries);
     try {
-      const answer = await this.#call("add", { transactionId: this.id, requests: entries, callId });
-      return answer.answers.map(answerFromWire);
+      return (await this.#call("add", { transactionId: this.id, requests: entries, callId })).answers;
     } catch (error) {
       this.#failCall(entries, callId, error);
       throw error;
@@ -314,7 +361,7 @@ export class Transaction implements AsyncDisposable {
   }
 
   #count(entries: readonly Entry[], sign: 1 | -1): void {
-    this.#writes += sign * entries.filter((entry) => !("Get" in entry)).length;
+    this.#writes += sign * entries.filter((entry) => !("Get" in entry || "Query" in entry)).length;
   }
 
   async #one(request: TransactionRequest): Promise<Item | undefined> {

@@ -283,6 +283,8 @@ export interface components {
         /** @description The answer to one request. */
         Answer: {
             item?: components["schemas"]["Item"] | null;
+            /** @description The items of a `Query`, in the order of the sort key. */
+            items?: components["schemas"]["Item"][] | null;
         };
         /** @description An attribute's value, in DynamoDB JSON: an object with one member, which names the type. */
         AttributeValue: {
@@ -413,14 +415,15 @@ export interface components {
         CommitRequest: {
             /**
              * Format: int64
-             * @description The number of distinct items of the transaction, those of `Get` included. An open transaction with another
-             *     number is not committed: an `add` that was not answered is missing, or was carried out.
+             * @description The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An
+             *     open transaction with another number is not committed: an `add` that was not answered is missing, or was carried
+             *     out.
              */
             expectedItems?: number | null;
             /**
              * Format: int64
-             * @description The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
-             *     with fewer is not committed. Other callers may have made more.
+             * @description The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open
+             *     transaction with fewer is not committed. Other callers may have made more.
              */
             expectedWrites?: number | null;
             returnConsumedCapacity?: components["schemas"]["ReturnConsumedCapacity"] | null;
@@ -607,7 +610,7 @@ export interface components {
              */
             version: string;
         };
-        /** @description One operation on one item: an entry of TransactWriteItems or TransactGetItems. */
+        /** @description One operation on one item, an entry of TransactWriteItems or TransactGetItems; or a Query. */
         Entry: {
             /** @description Locks the item and reads it. */
             Get: components["schemas"]["Get"];
@@ -623,6 +626,9 @@ export interface components {
         } | {
             /** @description Locks the item and checks a condition. */
             ConditionCheck: components["schemas"]["ConditionCheck"];
+        } | {
+            /** @description Locks the items that match a key condition and reads them. It goes into an add of its own. */
+            Query: components["schemas"]["Query"];
         };
         /** @description Locks the item and reads it. */
         Get: {
@@ -1093,6 +1099,30 @@ export interface components {
             ReturnValues?: components["schemas"]["ReturnValues"];
             /** @description Whether the problem `condition-failed` shows the item. */
             ReturnValuesOnConditionCheckFailure?: components["schemas"]["ReturnOnFailure"];
+            /** @description The table's name, not an ARN. */
+            TableName: string;
+        };
+        /**
+         * @description Locks the items that match a key condition and reads them: at most 100.
+         *
+         *     The items are found in the table, or in an index, and then locked and read in the table by their keys. No other
+         *     transaction changes them before the end of this one. Other items that match may come later.
+         */
+        Query: {
+            /** @description The `#names` of the expressions. */
+            ExpressionAttributeNames?: {
+                [key: string]: string;
+            };
+            /** @description The `:values` of the key condition. */
+            ExpressionAttributeValues?: components["schemas"]["Item"];
+            /** @description An index of the table. Default: the table itself. */
+            IndexName?: string | null;
+            /** @description The key condition. There is no filter. */
+            KeyConditionExpression: string;
+            /** @description The paths to return. Default: all. */
+            ProjectionExpression?: string | null;
+            /** @description Whether the sort keys ascend. Default: true. */
+            ScanIndexForward?: boolean | null;
             /** @description The table's name, not an ARN. */
             TableName: string;
         };

@@ -9,9 +9,11 @@ import {
   type Guard,
   type Held,
   InvalidRequestError,
+  isSemaphore,
   JointGuard,
   LockHeldError,
   LockLostError,
+  type SemaphoreView,
   WrongKindError,
 } from "../dist/index.js";
 import {
@@ -35,6 +37,11 @@ const newClient = (options: Partial<ClientOptions> = {}): Client =>
   new Client({ url: service.url, ownerName: "test", ...options });
 const client = newClient();
 
+const viewOf = async (key: string): Promise<SemaphoreView> => {
+  const view = await client.getSemaphore(key);
+  assert.ok(view);
+  return view;
+};
 const stateOf = async (key: string): Promise<string | undefined> => (await client.get(key))?.state;
 const areReleased = async (keys: readonly string[]): Promise<void> => {
   await eventually(async () => (await Promise.all(keys.map(stateOf))).every((state) => state !== "held"), "released");
@@ -167,6 +174,46 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await areReleased([a, b]);
     const held = await newClient().acquireAll([a, b], { wait: 0 });
     await jointOf(held).release();
+  });
+
+  test("lock and permits are granted, kept and released together", async () => {
+    const [key, pool] = [freshKey(), freshKey()];
+    const wanted = [key, { key: pool, permits: 2, capacity: 3 }];
+    const guard = jointOf(await newClient().acquireAll(wanted));
+    const view = await viewOf(pool);
+    assert.deepEqual([view.available, view.holders.map(({ fencingToken }) => fencingToken)], [1, [guard.fencingToken]]);
+    await guard.heartbeat({ lease: 40_000 });
+    assert.equal((await viewOf(pool)).holders[0]?.leaseDurationMs, 40_000);
+    const refused = await newClient().tryAcquireAll([freshKey(), { key: pool, permits: 2, capacity: 3 }]);
+    assert.ok(refused.kind === "held" && isSemaphore(refused.lock) && refused.lock.available === 1);
+    const waiting = newClient().acquireAll([freshKey(), { key: pool, permits: 3, capacity: 3 }], { wait: Infinity });
+    await guard.release();
+    await jointOf(await waiting).release();
+    await areReleased([key]);
+    assert.equal((await viewOf(pool)).available, 3);
+  });
+
+  test("dead holder of permits makes way for several", async () => {
+    const pool = freshKey();
+    await newClient().semaphore(pool, 3).acquire({ permits: 3, lease: 3000, heartbeatInterval: false });
+    const guard = jointOf(await newClient().acquireAll([freshKey(), { key: pool, permits: 2, capacity: 3 }]));
+    assert.equal((await viewOf(pool)).available, 1);
+    await guard.release();
+  });
+
+  test("loss of permits is the loss of the lock beside them", async () => {
+    const [key, pool] = [freshKey(), freshKey()];
+    const wanted = [key, { key: pool, permits: 2, capacity: 3 }];
+    const guard = jointOf(await newClient().acquireAll(wanted, { lease: 20_000, heartbeatInterval: 300 }));
+    const [holder] = (await viewOf(pool)).holders;
+    await client.breakEntry(pool, holder?.holderId ?? "", holder?.version ?? "");
+    await aborted(guard.signal);
+    assert.ok(guard.signal.reason instanceof LockLostError && guard.signal.reason.key === pool);
+    await areReleased([key]);
+    const again = jointOf(await newClient().acquireAll(wanted, { lease: 20_000, heartbeatInterval: 300 }));
+    await breakHeld(client, key);
+    await aborted(again.signal);
+    await eventually(async () => (await viewOf(pool)).available === 3, "the permits are back");
   });
 
   test("requests for all locks are checked", async () => {

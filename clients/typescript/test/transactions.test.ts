@@ -82,6 +82,31 @@ const move =
     return account.balance - amount;
   };
 
+/** A table of things by owner. */
+async function indexed(client: Client): Promise<string> {
+  const table = `indexed-${randomUUID()}`;
+  await call("CreateTable", {
+    TableName: table,
+    BillingMode: "PAY_PER_REQUEST",
+    AttributeDefinitions: ["id", "owner"].map((name) => ({ AttributeName: name, AttributeType: "S" })),
+    KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
+    GlobalSecondaryIndexes: [
+      {
+        IndexName: "by-owner",
+        KeySchema: [{ AttributeName: "owner", KeyType: "HASH" }],
+        Projection: { ProjectionType: "ALL" },
+      },
+    ],
+  });
+  for (const [id, owner] of [
+    ["1", "Moe"],
+    ["2", "Larry"],
+    ["3", "Moe"],
+  ])
+    await client.transact([{ Put: { TableName: table, Item: { id, owner } } }]);
+  return table;
+}
+
 async function throughProxy(): Promise<{ proxy: FaultProxy; client: Client } & AsyncDisposable> {
   const proxy = await FaultProxy.start(service.url);
   const client = service.client({ url: proxy.url });
@@ -187,6 +212,19 @@ describe("body in a transaction", { concurrency: 4 }, () => {
       });
     }
   }
+
+  test("counts each of its equal adds", async () => {
+    const moe = await open(0);
+    await using through = await throughProxy();
+    const { proxy, client } = through;
+    let adds = 0;
+    proxy.fault = ({ call }) => (call === "transactions/add" && ++adds % 2 === 1 ? "lose answer" : "pass");
+    await client.transaction(async (tx) => {
+      for (let number = 0; number < 3; number += 1) await add(tx, moe, 1);
+    });
+    assert.equal(await balance(moe), 3);
+    assert.ok(adds > 3);
+  });
 
   test("is not run again before it is certain that it was undone", async () => {
     await using parts = await throughProxy();
@@ -538,28 +576,28 @@ describe("by hand", { concurrency: 4 }, () => {
     });
   }
 
-  test("items are listed by an index that projects all attributes", async () => {
-    const table = `indexed-${randomUUID()}`;
-    await call("CreateTable", {
-      TableName: table,
-      BillingMode: "PAY_PER_REQUEST",
-      AttributeDefinitions: ["id", "owner"].map((name) => ({ AttributeName: name, AttributeType: "S" })),
-      KeySchema: [{ AttributeName: "id", KeyType: "HASH" }],
-      GlobalSecondaryIndexes: [
-        {
-          IndexName: "by-owner",
-          KeySchema: [{ AttributeName: "owner", KeyType: "HASH" }],
-          Projection: { ProjectionType: "ALL" },
-        },
-      ],
-    });
+  test("query locks what it finds", async () => {
     const client = service.client();
-    for (const [id, owner] of [
-      ["1", "Moe"],
-      ["2", "Larry"],
-      ["3", "Moe"],
-    ])
-      await client.transact([{ Put: { TableName: table, Item: { id, owner } } }]);
+    const table = await indexed(client);
+    const id = await client.transaction(async (tx) => {
+      const options = { indexName: "by-owner", names: { "#o": "owner" }, projection: "id", forward: false };
+      const found = await tx.query(table, "#o = :o", { ":o": "Moe" }, options);
+      assert.deepEqual(found, [{ id: "3" }, { id: "1" }]);
+      assert.deepEqual(await tx.query(table, "id = :id", { ":id": "none" }), []);
+      await tx.update(table, { id: "1" }, "SET seen = :n", { ":n": found.length });
+      const again = await tx.query(table, "id = :id", { ":id": "1" });
+      assert.deepEqual(again, [{ id: "1", owner: "Moe", seen: 2 }]);
+      return tx.id;
+    });
+    const { requests } = await client.transactionStatus(id);
+    assert.deepEqual(new Set(requests.map(({ key }) => key["id"])), new Set(["1", "3"]));
+    const query = { Query: { TableName: table, KeyConditionExpression: "id = :id" } };
+    await assert.rejects(client.transact([query]), InvalidRequestError);
+  });
+
+  test("items are listed by an index that projects all attributes", async () => {
+    const client = service.client();
+    const table = await indexed(client);
     const found: unknown[] = [];
     const options = {
       indexName: "by-owner",

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use leasehold_sandbox::{Answer, InitError, Sandbox};
-use leasehold_wire::operation::{Family, OPERATIONS, Operation, Subject};
+use leasehold_wire::operation::{Family, Load, OPERATIONS, Operation, Subject};
 use serde_json::{Value, json};
 
 const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
@@ -49,21 +49,20 @@ fn paths(serves: impl Fn(&Operation) -> bool) -> Vec<&'static str> {
 #[tokio::test]
 async fn handler_serves_its_own_routes_only() {
     let is_transaction = |operation: &Operation| operation.subject == Subject::Transaction;
-    let of = |subject| paths(move |operation| operation.subject == subject);
-    let mut expected = vec![
-        ("semaphore", of(Subject::Semaphore)),
+    let of = |family| paths(move |operation| operation.family == family && operation.load != Load::Waiting);
+    let holds_or_asks = |operation: &Operation| matches!(operation.family, Family::Hold | Family::Ask);
+    for (handler, expected) in [
+        ("hold", of(Family::Hold)),
+        ("ask", of(Family::Ask)),
+        ("read", of(Family::Read)),
+        ("operate", of(Family::Operate)),
+        ("watch", paths(|operation| operation.load == Load::Waiting)),
+        ("acquire", paths(holds_or_asks)),
         ("bootstrap", paths(|operation| !is_transaction(operation))),
         ("", paths(|operation| !is_transaction(operation))),
-    ];
-    let functions = OPERATIONS.iter().filter(|operation| operation.subject == Subject::Lock).map(|one| one.function);
-    expected.extend(functions.map(|function| {
-        let also: &[&str] = if function == "acquire" { &["heartbeat", "release"] } else { &[] };
-        (function, paths(|operation| operation.function == function || also.contains(&operation.function)))
-    }));
-    for (handler, expected) in expected {
+    ] {
         assert_eq!(served(LOCKS, handler).await, expected, "{handler}");
     }
-    let of = |family| paths(move |operation| operation.family == family);
     for (handler, expected) in
         [("transact", of(Family::Transact)), ("sweep", of(Family::Sweep)), ("bootstrap", paths(is_transaction))]
     {
@@ -100,7 +99,7 @@ async fn every_handler_of_the_template_starts() {
         ready.unwrap_or_else(|error| panic!("{handler}: {error:?}"));
         found += 1;
     }
-    assert!(found >= 14, "{found}");
+    assert!(found >= 10, "{found}");
 }
 
 #[tokio::test]

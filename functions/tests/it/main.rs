@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+mod executions;
 mod handlers;
 mod start;
 mod sweep;

@@ -10,15 +10,17 @@ use leasehold_protocol::{
 use leasehold_wire::{
     AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest, HealthResponse, HealthStatus,
     HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
-    Problem, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse, WatchRequest,
+    Problem, ProblemType, ReleaseRequest, ReleaseResponse, UnreadableRow, WantOutcome, WantRequest, WantResponse,
+    WatchRequest,
 };
 use tokio::time::timeout;
 
 use crate::access::Caller;
+use crate::convert;
+use crate::cursor::{self, Seal};
 use crate::semaphore::convert as semaphore;
 use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::watches::Watches;
-use crate::{convert, cursor};
 
 const DEFAULT_LIMIT: u64 = 100;
 const MAX_LIMIT: u64 = 1000;
@@ -35,12 +37,14 @@ pub struct Service {
     pub(crate) table: LockTable,
     pub(crate) checks_takeovers: bool,
     pub(crate) watches: Arc<Watches>,
+    /// Hides the starts of pages from callers of some keys. Absent: their listings read on to a row of theirs.
+    seal: Option<Arc<Seal>>,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false, watches: Arc::default() }
+        Self { table, checks_takeovers: false, watches: Arc::default(), seal: None }
     }
 
     /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the
@@ -48,6 +52,12 @@ impl Service {
     #[must_use]
     pub fn check_takeovers_by_clock(self, checks_takeovers: bool) -> Self {
         Self { checks_takeovers, ..self }
+    }
+
+    /// Bounds the rows that a listing reads for a caller of some keys. Its cursors are then good for this process only.
+    #[must_use]
+    pub fn bound_listings(self) -> Self {
+        Self { seal: Seal::fresh().map(Arc::new), ..self }
     }
 
     /// `POST /v1/acquire`
@@ -270,12 +280,16 @@ impl Service {
     /// Those of any operation; a cursor of another listing is an `invalid-request`.
     pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListResponse, Problem> {
         traced(operation_span("list", request.key.as_deref().unwrap_or_default(), caller), async {
-            let query = list_query(caller, &request)?;
+            let query = self.list_query(caller, &request)?;
+            let cursor = |key: &LockKey| match (&self.seal, &query.prefixes) {
+                (Some(seal), Some(prefixes)) => seal.encode(&request, prefixes, key).ok_or_else(no_cursor),
+                _ => Ok(cursor::encode(&request, key)),
+            };
             let page = self.table.list(&query).await.map_err(|error| logged_problem(&error))?;
             let mut response = ListResponse {
                 locks: Vec::new(),
                 unreadable: Vec::new(),
-                next_cursor: page.next.map(|key| cursor::encode(&request, &key)),
+                next_cursor: page.next.as_ref().map(cursor).transpose()?,
             };
             let mut bytes = 0;
             for row in page.rows {
@@ -292,13 +306,43 @@ impl Service {
                     Err(corrupt) => response.unreadable.push(unreadable(&key, corrupt.to_string())),
                 }
                 if bytes > MAX_LISTING_BYTES {
-                    response.next_cursor = Some(cursor::encode(&request, &key));
+                    response.next_cursor = Some(cursor(&key)?);
                     break;
                 }
             }
             Ok(("listed".into(), response))
         })
         .await
+    }
+
+    fn list_query(&self, caller: &Caller, request: &ListRequest) -> Result<ListQuery, Problem> {
+        let limit = request.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));
+        }
+        if let Some(key) = &request.key {
+            convert::key(key.clone(), None)?;
+            caller.check_key(key)?;
+        }
+        caller.check_any_key()?;
+        if request.owner_name.as_deref() == Some("") {
+            return Err(Problem::invalid("ownerName", "ownerName must not be empty."));
+        }
+        // The scope was checked for the named key: the listing may show all its rows.
+        let prefixes = caller.prefixes().filter(|_| request.key.is_none()).map(<[String]>::to_vec);
+        let after = match (&self.seal, &prefixes) {
+            (Some(seal), Some(prefixes)) => seal.decode(request, prefixes)?,
+            _ => cursor::decode(request)?,
+        };
+        Ok(ListQuery {
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            after,
+            partition: request.key.clone(),
+            prefixes,
+            hides_next: self.seal.is_some(),
+            state: request.state.map(convert::state),
+            owner_name: request.owner_name.clone(),
+        })
     }
 
     /// `GET /v1/health`
@@ -361,28 +405,8 @@ fn release_response(released: &Released) -> (String, ReleaseResponse) {
     (wire_name(response.outcome), response)
 }
 
-fn list_query(caller: &Caller, request: &ListRequest) -> Result<ListQuery, Problem> {
-    let limit = request.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));
-    }
-    if let Some(key) = &request.key {
-        convert::key(key.clone(), None)?;
-        caller.check_key(key)?;
-    }
-    caller.check_any_key()?;
-    if request.owner_name.as_deref() == Some("") {
-        return Err(Problem::invalid("ownerName", "ownerName must not be empty."));
-    }
-    Ok(ListQuery {
-        limit: usize::try_from(limit).unwrap_or(usize::MAX),
-        after: cursor::decode(request)?,
-        partition: request.key.clone(),
-        // The scope was checked for the named key: the listing may show all its rows.
-        prefixes: caller.prefixes().filter(|_| request.key.is_none()).map(<[String]>::to_vec),
-        state: request.state.map(convert::state),
-        owner_name: request.owner_name.clone(),
-    })
+fn no_cursor() -> Problem {
+    Problem::new(ProblemType::Unavailable, "The service cannot make a cursor: the system has no randomness.")
 }
 
 fn unreadable(key: &LockKey, detail: String) -> UnreadableRow {

@@ -41,7 +41,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Begins a wait. `unreachable` bounds the search for the service, until a lock was seen held.
+    /// Begins a wait. `unreachable`, any duration, bounds the search for the service, until a lock was seen held.
     pub fn new(wait: Wait, unreachable: Duration, now: Duration) -> Self {
         let deadline = match wait {
             Wait::OneLease { .. } => Some(now.saturating_add(unreachable)),
@@ -51,7 +51,7 @@ impl Budget {
         Self { wait, began: now, deadline, seen: None }
     }
 
-    /// Notes a held version, and the time until it is stale.
+    /// Notes a held version, and the time until it is stale: any duration.
     pub fn saw(&mut self, version: &str, stale_after: Duration, now: Duration) {
         let Wait::OneLease { margin, extend } = self.wait else { return };
         let moved = self.seen.as_deref() != Some(version);
@@ -75,7 +75,7 @@ impl Budget {
         self.deadline
     }
 
-    /// Returns the rest of the wait.
+    /// Returns the rest of the wait: zero after its end, and the longest duration where it has none.
     pub fn left(&self, now: Duration) -> Duration {
         self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(now))
     }

@@ -16,13 +16,13 @@ pub struct Memory {
 /// The settings of a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// The lease that bounds the time-outs.
+    /// The lease that bounds the time-outs: any duration.
     pub lease: Option<Duration>,
-    /// The end of a granted lease that the holder does not believe in.
+    /// The end of a granted lease that the holder does not believe in: shorter than the lease.
     pub delay: Duration,
-    /// The longest time-out of a request.
+    /// The longest time-out of a request: any duration.
     pub longest: Duration,
-    /// The bound of a retried request.
+    /// The bound of a retried request: any duration.
     pub bound: Duration,
 }
 

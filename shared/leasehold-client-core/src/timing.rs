@@ -60,14 +60,16 @@ fn part(range: Duration, fraction: f64) -> Duration {
     Duration::from_millis((range.as_millis() as f64 * fraction).floor() as u64)
 }
 
-/// The pause after so many failures in a row, from 1.
+/// The pause after so many failures in a row, from 1: at most two seconds, or what the service asked for, if that is
+/// longer. `chance` is 0 to 1, here and below.
 pub fn backoff(failures: u32, retry_after: Duration, chance: f64) -> Duration {
     let doublings = failures.saturating_sub(1).min(10);
     let ceiling = FIRST_BACKOFF.saturating_mul(1 << doublings).min(LAST_BACKOFF);
     part(ceiling, chance).max(retry_after)
 }
 
-/// The pause before the next poll of a held lock. The caller's interval overrides the service's.
+/// The pause before the next poll of a held lock: the interval, and up to a quarter more. A chosen interval overrides
+/// the service's, and counts as at least 50 ms. Otherwise the interval is a second, or what the service asked for.
 pub fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) -> Duration {
     let interval = chosen.map_or(POLL_INTERVAL.max(retry_after), |chosen| chosen.max(MIN_POLL_INTERVAL));
     interval.saturating_add(part(interval, POLL_JITTER * chance))
@@ -76,7 +78,7 @@ pub fn poll_pause(chosen: Option<Duration>, retry_after: Duration, chance: f64) 
 /// The time since a client released a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Returning {
-    /// The time since the last release.
+    /// The time since the last release: any.
     pub released_ago: Duration,
     /// The time since the first of a series of releases after which the client returned at once. `None` where somebody
     /// waited at the last release, as far as the client knows.
@@ -98,17 +100,19 @@ pub fn return_pause(returning: Option<Returning>, chosen: Option<Duration>, chan
     })
 }
 
-/// The time that a waiter waits before it marks the lock.
+/// The time that a waiter waits before it marks the lock: up to a second.
 pub fn mark_pause(chance: f64) -> Duration {
     part(AT_ONCE, chance)
 }
 
-/// The time-out of a request within its operation. A request for a lease, or a renewal, has a shorter one.
+/// The time-out of a request within its operation: at most `longest`, and a quarter of the lease that it asks for or
+/// renews. It is at least 200 ms, unless `longest` is shorter. The durations may have any length.
 pub fn request_timeout(longest: Duration, lease: Option<Duration>, left: Duration) -> Duration {
     request_limit(longest, lease).min(left.max(MIN_TIMEOUT))
 }
 
-/// The time-out of a request within a wait.
+/// The time-out of a request within a wait, by the same rule. It is at least a second, as far as `longest` and the
+/// lease allow.
 pub fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Duration {
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
@@ -117,23 +121,23 @@ fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {
     lease.map_or(longest, |lease| longest.min((lease / REQUESTS_PER_LEASE).max(MIN_TIMEOUT)))
 }
 
-/// The interval of heartbeats that the caller did not choose.
+/// The interval of heartbeats that the caller did not choose: a quarter of the lease.
 pub fn heartbeat_interval(lease: Duration) -> Duration {
     lease / HEARTBEATS_PER_LEASE
 }
 
-/// The longest interval of heartbeats that can keep a lease.
+/// The longest interval of heartbeats that can keep a lease: half of it.
 pub fn longest_heartbeat_interval(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// The time from the sending of one heartbeat to the next.
+/// The time from the sending of one heartbeat to the next: the interval, or up to a tenth less.
 pub fn heartbeat_pause(interval: Duration, chance: f64) -> Duration {
     interval.saturating_sub(part(interval, HEARTBEAT_JITTER * chance))
 }
 
-/// The pause before a heartbeat is retried, with this much of the lease left. With nothing left, the client holds
-/// through an outage.
+/// The pause before a heartbeat is retried, with this much of the lease left: at least 10 ms, and at most a third of
+/// the rest. With nothing left, the client holds through an outage.
 pub fn heartbeat_retry_pause(pause: Duration, left: Duration) -> Duration {
     if left.is_zero() { pause } else { pause.min(left / TRIES_LEFT) }.max(MIN_RETRY_PAUSE)
 }

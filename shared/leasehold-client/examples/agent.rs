@@ -4,6 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the signs of life come by the clock")]
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,6 +40,9 @@ struct Order {
     claim: String,
     permits: u64,
     capacity: u64,
+    /// The permits, and the capacity, of each semaphore among several keys.
+    shares: BTreeMap<String, u64>,
+    capacities: BTreeMap<String, u64>,
     lease: f64,
     wait: f64,
     occurrence: Option<String>,
@@ -262,7 +266,13 @@ impl Agent {
                 }
             }
             "all" => {
-                let request = AllRequest::new(order.keys.iter().map(String::as_str)).lease(lease).owner_name(claim);
+                let request = order.keys.iter().fold(AllRequest::default(), |request, key| {
+                    match order.shares.get(key).zip(order.capacities.get(key)) {
+                        Some((permits, capacity)) => request.permits(key.as_str(), *permits, *capacity),
+                        None => request.lock(key.as_str()),
+                    }
+                });
+                let request = request.lease(lease).owner_name(claim);
                 granted(self.client.acquire_all(request.wait(wait)).await?).map(Held::All)
             }
             kind @ ("election" | "lead") => {

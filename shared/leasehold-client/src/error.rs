@@ -25,6 +25,8 @@ pub enum ErrorKind {
     NotFound,
     /// This occurrence, or a later one, is done: do not run it. The lock's data is what the completed run left.
     AlreadyDone(Box<Lock>),
+    /// Another payload came under the key of an event that has a record of idempotency: two events have one key.
+    PayloadMismatch,
     /// The key belongs to a semaphore where a lock is meant, or to a lock where a semaphore is meant.
     WrongKind,
     /// The lease id has another number of permits: there is no upgrade.

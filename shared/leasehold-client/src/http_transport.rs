@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(20);
 /// The time that a used connection may be silent before it is tested, and then before it is closed: well below a usual
 /// lease.
 const DEAD_LIMIT: Duration = Duration::from_secs(2);
+/// The end of the line that begins a certificate in PEM format.
+const PEM_LABEL: &str = concat!("CERTIFICATE", "-----");
 
 /// The service over HTTP or HTTPS. Connections are kept and shared. The environment names the proxies.
 #[derive(Debug, Clone)]
@@ -47,6 +50,9 @@ impl HttpTransport {
     /// The URL is not that of a web server, or contains credentials.
     pub fn new(base_url: &str) -> Result<Self, Error> {
         let base_url = service_url(base_url)?;
+        if let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|_| base_url.scheme() == "https") {
+            check_authorities(Path::new(&path))?;
+        }
         // The process may have installed another provider already, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -158,6 +164,20 @@ fn service_url(text: &str) -> Result<Url, Error> {
     })
 }
 
+/// Refuses a file of authorities that has none, which would be passed over in silence.
+fn check_authorities(path: &Path) -> Result<(), Error> {
+    let refuse = |why: String| {
+        Err(Error::invalid("SSL_CERT_FILE", format!("SSL_CERT_FILE names {}, which {why}", path.display())))
+    };
+    match std::fs::read(path) {
+        Err(error) => refuse(format!("cannot be read: {error}")),
+        Ok(text) if !String::from_utf8_lossy(&text).contains(PEM_LABEL) => {
+            refuse("has no certificate in PEM format".to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
 /// Whether the service is on this machine.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
@@ -171,10 +191,35 @@ fn failed(error: reqwest::Error) -> TransportError {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    let message = cause.to_string();
+    let mut message = cause.to_string();
+    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
+    if let Some(advice) = advice(&message, error.is_connect(), is_plain) {
+        message.push_str("; ");
+        message.push_str(advice);
+    }
     let failure =
         if error.is_connect() { TransportError::not_sent(message) } else { TransportError::unanswered(message) };
     failure.with_source(error.without_url())
+}
+
+/// Says what the caller may do about a failure whose words do not tell it. `is_plain`: the URL begins with `http://`.
+fn advice(message: &str, is_connect: bool, is_plain: bool) -> Option<&'static str> {
+    let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    match (is_connect, is_plain) {
+        (true, _) if has(&["lookup address", "Name or service", "nodename"]) => {
+            Some("there is no such host: check the URL")
+        }
+        (true, false) if has(&["InvalidContentType", "corrupt message"]) => {
+            Some("the port seems to speak no TLS, which needs http:// in the URL")
+        }
+        (true, false) if has(&["certificate"]) => {
+            Some("the authority of a private certificate is named by SSL_CERT_FILE")
+        }
+        (false, true) if has(&["HTTP version", "closed before", "reset by peer"]) => {
+            Some("a port that speaks TLS needs https:// in the URL")
+        }
+        _ => None,
+    }
 }
 
 impl fmt::Debug for Credentials {
@@ -194,6 +239,29 @@ mod tests {
             let error = HttpTransport::new(url).expect_err("credentials");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn file_of_authorities_that_has_none_is_refused() {
+        for (path, why) in [("/no/such/file.pem", "cannot be read"), (file!(), "has no certificate")] {
+            let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+            let error = check_authorities(&Path::new(root).join(path)).expect_err("no authority");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn failure_says_what_to_do_when_its_words_do_not() {
+        for (message, is_connect, is_plain, expected) in [
+            ("failed to lookup address information: Name or service not known", true, true, "no such host"),
+            ("received corrupt message of type InvalidContentType", true, false, "needs http://"),
+            ("invalid peer certificate: UnknownIssuer", true, false, "SSL_CERT_FILE"),
+            ("invalid HTTP version parsed", false, true, "needs https://"),
+        ] {
+            let told = advice(message, is_connect, is_plain).expect("advice");
+            assert!(told.contains(expected), "{message}: {told}");
+        }
+        assert_eq!(advice("Connection refused (os error 111)", true, true), None);
     }
 
     #[test]

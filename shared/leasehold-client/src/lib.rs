@@ -32,6 +32,7 @@
 //! * [`AllGuard`]: several locks, all or none. [`Once`]: a job that runs once for each occurrence.
 //! * [`Election`]: a leader, and those who follow it. `observe` follows a lock or a semaphore.
 //! * [`Loss`]: how a lock was lost. A theft is reported at once; an outage when the lease has run out.
+//! * `handlers`: locks in handlers of Lambda functions (feature `lambda-runtime`).
 //! * [`transactions`]: `transaction` runs a body in one, `transact` all requests in one call, `read_items` reads from
 //!   outside.
 //! * [`Transport`]: carries the requests: [`HttpTransport`]; `LambdaTransport`, which invokes the functions directly
@@ -86,6 +87,8 @@ mod clock;
 mod election;
 mod error;
 mod guard;
+#[cfg(feature = "lambda-runtime")]
+pub mod handlers;
 mod http_transport;
 mod keeper;
 mod keeping;

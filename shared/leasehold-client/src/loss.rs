@@ -44,6 +44,8 @@ pub enum LossReason {
     VersionMismatch,
     /// The lease ran out by the holder's own clock, after an outage or a pause. The lock may still be free.
     Expired,
+    /// The invocation of a Lambda function is about to end.
+    Deadline,
 }
 
 impl LossReason {
@@ -55,6 +57,7 @@ impl LossReason {
             Self::Absent => "absent",
             Self::VersionMismatch => "version-mismatch",
             Self::Expired => "expired",
+            Self::Deadline => "deadline",
         }
     }
 }
@@ -101,6 +104,7 @@ impl Loss {
             (LossReason::Released, _) => format!("{what} {was} released elsewhere, or broken by an operator"),
             (LossReason::Absent, _) => format!("{what} {is} gone: the row was deleted"),
             (LossReason::VersionMismatch, _) => format!("the version of {what} is not the one named"),
+            (LossReason::Deadline, _) => "the invocation is about to end".to_owned(),
             (LossReason::Expired, _) => match &self.cause {
                 Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
                 None => "the lease ran out before it was renewed".to_owned(),

@@ -89,6 +89,7 @@ fn kind(error: &Error) -> &'static str {
         ErrorKind::RolledBack => "rolled-back",
         ErrorKind::Committed => "committed",
         ErrorKind::ConditionFailed { .. } => "condition-failed",
+        ErrorKind::PayloadMismatch => "payload-mismatch",
         ErrorKind::TransactionNotFound => "transaction-not-found",
     }
 }

@@ -63,6 +63,7 @@ pub(crate) async fn answer(core: Arc<Core>, target: String, body: Bytes) -> Answ
 /// Carries out some of the requests that wait on this thread, which spares a way to another one and back, and the
 /// others on a thread of their own: this one has an answer to send. A write waits for the disk. Once begun it is
 /// carried out even if the caller gives up, as over a network; `core` keeps the file locked until then.
+#[allow(clippy::disallowed_methods, reason = "the thread is the turn's own")]
 fn work(core: Arc<Core>, turn: Turn) {
     let more = match Handle::current().runtime_flavor() {
         // Nothing in memory waits for a disk.

@@ -149,7 +149,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
             }
             (None, None) => return Ok(Document::new()),
         };
-        self.found(table, key)
+        self.found(table, &key)
     }
 
     fn key_names(&mut self, table: &Value) -> Result<Vec<String>, Refused> {
@@ -167,7 +167,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
         let mentions = Mentions::in_statement(request);
         match (table, key) {
             (Some(table), Some(key)) => {
-                let item = self.found(&table, key.into())?;
+                let item = self.found(&table, &key.into())?;
                 self.charge(mentions.price(&item))
             }
             _ if statement.is_select() => Err(Refused::WithoutKey),
@@ -176,7 +176,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
         }
     }
 
-    fn found(&mut self, table: &Value, key: Value) -> Result<Document, Refused> {
+    fn found(&mut self, table: &Value, key: &Value) -> Result<Document, Refused> {
         let mut found = self.answer("GetItem", &json!({ "TableName": table, "Key": key }))?;
         Ok(match found.remove("Item") {
             Some(Value::Object(item)) => item,
@@ -262,13 +262,13 @@ impl<'a> Mentions<'a> {
         let mut attributes: BTreeMap<&str, u64> = BTreeMap::new();
         words(text).for_each(|word| *attributes.entry(word).or_default() += 1);
         let count = |function: &str| attributes.get(function).copied().unwrap_or_default();
-        let (searches, changes) = (count("contains"), count("set_add") + count("set_delete"));
+        let (searches, edits) = (count("contains"), count("set_add") + count("set_delete"));
         let parameters = request.get("Parameters").and_then(Value::as_array).into_iter().flatten();
         let given: Vec<_> = parameters.map(|value| (value, 1)).collect();
         let members: u64 = given.iter().map(|(value, _)| set(value).count() as u64).sum();
         // A set may also be written out in the statement.
         let written = text.matches(',').count() as u64;
-        let changed = if changes > 0 { members + changes * (1 + written) } else { 0 };
+        let changed = if edits > 0 { members + edits * (1 + written) } else { 0 };
         Self { attributes, given, searches, changed }
     }
 

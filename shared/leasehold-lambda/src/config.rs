@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use leasehold_api::ExecutionSecret;
 use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
@@ -28,8 +27,9 @@ pub struct Config {
     pub takeover_clock_check: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): the claim of a token that names its bearer.
     pub jwt_claim: String,
-    /// `LEASEHOLD_EXECUTION_SECRET` (default: none): the secret in the lease ids of Step Functions executions.
-    pub execution_secret: ExecutionSecret,
+    /// `LEASEHOLD_EXECUTION_KEY` (default: none): the KMS key, for HMAC, behind the lease ids of Step Functions
+    /// executions.
+    pub execution_key: Option<String>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
     /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
@@ -93,7 +93,7 @@ impl Config {
         schema.sort_key = variables.text("LEASEHOLD_SORT_KEY");
         variables.checked(schema.check());
         let jwt_claim = variables.text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
-        let execution_secret = variables.text("LEASEHOLD_EXECUTION_SECRET").unwrap_or_default();
+        let execution_key = variables.text("LEASEHOLD_EXECUTION_KEY");
         let stack = variables.text("LEASEHOLD_STACK");
         variables.complete(Self {
             schema,
@@ -101,7 +101,7 @@ impl Config {
             access: Access { scopes, owner_binding },
             takeover_clock_check,
             jwt_claim,
-            execution_secret: ExecutionSecret::new(execution_secret),
+            execution_key,
             metrics,
             stack,
         })
@@ -242,7 +242,7 @@ mod tests {
             access: Access::default(),
             takeover_clock_check: false,
             jwt_claim: "sub".into(),
-            execution_secret: ExecutionSecret::default(),
+            execution_key: None,
             metrics: true,
             stack: None,
         };
@@ -261,7 +261,7 @@ mod tests {
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
-            ("LEASEHOLD_EXECUTION_SECRET", "s3"),
+            ("LEASEHOLD_EXECUTION_KEY", "key/1"),
             ("LEASEHOLD_METRICS", "false"),
             ("LEASEHOLD_STACK", "orders-locks"),
         ])
@@ -272,10 +272,7 @@ mod tests {
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
-        assert_eq!(
-            (config.execution_secret, config.stack.as_deref()),
-            (ExecutionSecret::new("s3"), Some("orders-locks"))
-        );
+        assert_eq!((config.execution_key.as_deref(), config.stack.as_deref()), (Some("key/1"), Some("orders-locks")));
     }
 
     #[test]

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::retry::{ReconnectMode, RetryConfig};
-use aws_sdk_dynamodb::config::{Builder, Config, Credentials, Region, SharedHttpClient, SharedInterceptor};
+use aws_sdk_dynamodb::config::{Config, Credentials, Region, SharedCredentialsProvider, SharedHttpClient};
+use aws_sdk_dynamodb::config::{SharedInterceptor, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
+use aws_types::SdkConfig;
 use http::Method;
 use lambda_runtime::Error;
 use lambda_runtime_api_client::{PooledClient, body::Body, build_request};
@@ -29,6 +31,10 @@ use crate::xray::Subsegments;
 /// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this
 /// long.
 const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+
+/// KMS answers within some milliseconds. Two attempts fit into the time of a function.
+const KMS_TIMEOUT: Duration = Duration::from_secs(1);
+const KMS_ATTEMPTS: u32 = 2;
 
 /// The time-out of the Runtime API, which is on the same machine.
 const REPORT_LIMIT: Duration = Duration::from_secs(1);
@@ -50,7 +56,8 @@ pub(crate) fn log() {
 /// # Errors
 /// The environment has no region or no credentials.
 pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
-    let mut config = sdk_config(|name| std::env::var(name).ok())?;
+    let shared = sdk_config(|name| std::env::var(name).ok(), "AWS_ENDPOINT_URL_DYNAMODB")?;
+    let mut config = leasehold_dynamodb::configure((&shared).into());
     if let Some(subsegments) = Subsegments::for_this_function() {
         config.push_interceptor(SharedInterceptor::new(subsegments));
     }
@@ -59,9 +66,23 @@ pub(crate) async fn dynamodb_client(table_name: &str) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// Reads region and credentials from the environment, which Lambda sets for the life of the process. No other source is
-/// asked, so none is linked or set up. The command and the clients ask all sources.
-fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missing> {
+/// Returns a client of KMS. It connects when it is first used.
+///
+/// # Errors
+/// The environment has no region or no credentials.
+pub(crate) fn kms_client() -> Result<aws_sdk_kms::Client, Error> {
+    let shared = sdk_config(|name| std::env::var(name).ok(), "AWS_ENDPOINT_URL_KMS")?;
+    let config = aws_sdk_kms::config::Builder::from(&shared)
+        .behavior_version(aws_sdk_kms::config::BehaviorVersion::v2026_01_12())
+        .retry_config(RetryConfig::standard().with_max_attempts(KMS_ATTEMPTS))
+        .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(KMS_TIMEOUT).build())
+        .http_client(http_client());
+    Ok(aws_sdk_kms::Client::from_conf(config.build()))
+}
+
+/// Reads region, credentials and the endpoint of a service from the environment, which Lambda sets for the life of the
+/// process. No other source is asked, so none is linked or set up. The command and the clients ask all sources.
+fn sdk_config(lookup: impl Fn(&str) -> Option<String>, endpoint: &str) -> Result<SdkConfig, Missing> {
     let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
     let needed = |name: &'static str| text(name).ok_or(Missing(name));
     let flag = |name: &str| text(name).map(|value| value.eq_ignore_ascii_case("true"));
@@ -72,13 +93,13 @@ fn sdk_config(lookup: impl Fn(&str) -> Option<String>) -> Result<Builder, Missin
         None,
         "environment",
     );
-    let mut config = leasehold_dynamodb::configure(Config::builder())
+    let mut config = SdkConfig::builder()
         .region(Region::new(needed("AWS_REGION")?))
-        .credentials_provider(credentials);
-    config.set_endpoint_url(text("AWS_ENDPOINT_URL_DYNAMODB").or_else(|| text("AWS_ENDPOINT_URL")));
+        .credentials_provider(SharedCredentialsProvider::new(credentials));
+    config.set_endpoint_url(text(endpoint).or_else(|| text("AWS_ENDPOINT_URL")));
     config.set_use_fips(flag("AWS_USE_FIPS_ENDPOINT"));
     config.set_use_dual_stack(flag("AWS_USE_DUALSTACK_ENDPOINT"));
-    Ok(config)
+    Ok(config.build())
 }
 
 /// The SDK's usual connector, made once. By default the SDK makes one connector to check its configuration, and another
@@ -164,7 +185,7 @@ mod tests {
 
     fn read(variables: &[(&str, &str)]) -> Result<(), Missing> {
         let lookup = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        sdk_config(lookup).map(drop)
+        sdk_config(lookup, "AWS_ENDPOINT_URL_DYNAMODB").map(drop)
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! One codec style for all rows: a row, or a map in one, gives its attributes one by one, by the rule of [`Field`].
 
+use std::collections::HashMap;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::item::Item;
 use crate::lifecycle::{CorruptRecord, Field, NUMBER_LIMIT};
 use crate::model::{LeaseIdHash, MAX_SEQUENCE, Sequence};
+
+/// An item as DynamoDB stores it.
+pub type Item = HashMap<String, AttributeValue>;
 
 /// What is left of a row or of a map.
 pub(crate) struct Attributes(pub(crate) Item);

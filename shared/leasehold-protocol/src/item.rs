@@ -1,11 +1,9 @@
 //! The table on the wire: attribute names, and the codec between items and [`Row`]s. Byte-compatible with the
 //! Amazon DynamoDB Lock Client for Java. [`Field`] has the rule for unreadable attributes.
 
-use std::collections::HashMap;
-
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use crate::attributes::{Attributes, bytes, digits, hash, number, string, whole_number};
+use crate::attributes::{Attributes, Item, bytes, digits, hash, number, string, whole_number};
 use crate::lifecycle::{Field, MAX_LEASE_DIGITS, Previous, Row};
 use crate::model::LockKey;
 
@@ -129,9 +127,6 @@ pub const RESERVED_ATTRIBUTES: [&str; 39] = [
     REORDERED,
     CHANGED,
 ];
-
-/// An item as DynamoDB stores it.
-pub type Item = HashMap<String, AttributeValue>;
 
 /// The name of the table and of its key attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,9 +43,10 @@ mod step;
 mod table;
 mod write;
 
+pub use attributes::Item;
 pub use aws_sdk_dynamodb::types::AttributeValue;
 pub use error::{Error, ErrorKind};
-pub use item::{EXPIRE_AT, Item, RESERVED_ATTRIBUTES, TableSchema};
+pub use item::{EXPIRE_AT, RESERVED_ATTRIBUTES, TableSchema};
 pub use lifecycle::together::{AcquireAllAnswer, GrantOfAll, Refused, View};
 pub use lifecycle::{
     AcquireAnswer, BreakAnswer, CorruptRecord, Field, Grant, GrantOutcome, HeartbeatAnswer, LockState, LockView, Lost,

@@ -156,7 +156,7 @@ impl fmt::Debug for LeaseIdHash {
     }
 }
 
-/// The time without a heartbeat after which observers may take over.
+/// The time without a heartbeat after which observers may take over: 100 ms to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseDuration(u64);
 

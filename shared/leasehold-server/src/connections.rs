@@ -2,12 +2,16 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -16,26 +20,31 @@ use leasehold_wire::{Problem, ProblemType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
 
+use crate::buffers::{self, Reserved};
+use crate::places::{PLACES, Place};
 use crate::tls::Tls;
 
 /// Longest time until a connection has sent the head of its next request: longer than clients keep an idle connection,
 /// so that none is closed under a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time for a TLS handshake, and for a body: enough for the largest body on a slow line.
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time in which a client reads nothing of its answer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for a whole answer. The largest has four megabytes: a client slower than 70 KB/s is cut.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Longest time for the requests in flight to finish after a stop. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause when the machine has no file descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Largest of hyper's own refusals, with room to spare.
 const MAX_BARE_BYTES: usize = 512;
 /// Largest head of a request: a query with a key and a sort key, each byte of them escaped, and usual headers.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Most bytes that are read at a time. Below hyper's first buffer, so that no buffer grows for a body.
+const READ_BYTES: usize = 8 * 1024 - 1;
+/// Head of a request that needs no memory of its own: a connection has a buffer for it.
+const USUAL_HEAD_BYTES: usize = 16 * 1024;
 
 /// Serves these routes until `shutdown` resolves, then finishes the requests in flight.
 pub async fn run(listener: TcpListener, routes: Router, shutdown: impl Future<Output = ()>) {
@@ -53,8 +62,18 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => accept(stream, tls.as_ref(), app.clone(), connections.watcher()),
-            Err(error) => pause_accepting(&error).await,
+            Ok((stream, _)) => {
+                let place = tokio::select! {
+                    () = &mut shutdown => break,
+                    place = PLACES.take() => place,
+                };
+                accept(stream, tls.as_ref(), app.clone(), connections.watcher(), place);
+            }
+            // Other parts of the process have taken the descriptors: a connection gives its own back.
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                PLACES.make_room().await;
+            }
         }
     }
     drop(listener);
@@ -63,44 +82,71 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
     }
 }
 
-fn accept(stream: TcpStream, tls: Option<&Tls>, app: Router, watcher: Watcher) {
+fn accept(stream: TcpStream, tls: Option<&Tls>, app: Router, watcher: Watcher, place: Place) {
     // Answers are small and complete: holding one back to fill a packet only costs time.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
     }
-    let Some(acceptor) = tls.map(Tls::acceptor) else {
-        tokio::spawn(serve(stream, app, watcher));
-        return;
-    };
+    let place = Arc::new(place);
+    let acceptor = tls.map(Tls::acceptor);
     tokio::spawn(async move {
-        match timeout(REQUEST_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => serve(stream, app, watcher).await,
-            Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
-            Err(_) => tracing::debug!("no TLS in time"),
+        tokio::select! {
+            () = handshake_and_serve(stream, acceptor, app, watcher, Arc::clone(&place)) => {}
+            () = place.evicted() => tracing::debug!("a waiting connection made room"),
         }
     });
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, app: Router, watcher: Watcher) {
+async fn handshake_and_serve(
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    app: Router,
+    watcher: Watcher,
+    place: Arc<Place>,
+) {
+    let Some(acceptor) = acceptor else { return serve(stream, app, watcher, place).await };
+    match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => serve(stream, app, watcher, place).await,
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+        Err(_) => tracing::debug!("no TLS in time"),
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    app: Router,
+    watcher: Watcher,
+    place: Arc<Place>,
+) {
+    let app = TowerToHyperService::new(app);
+    let stream = Guarded::new(stream, Arc::clone(&place));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        place.work();
+        request.extensions_mut().insert(Arc::clone(&place));
+        let (answer, place) = (app.call(request), Arc::clone(&place));
+        async move {
+            let answer = answer.await;
+            place.answered();
+            answer
+        }
+    });
     let connection = Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(Guarded::new(stream)), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "connection ended");
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a pause lets connections end and give their descriptors back")]
-async fn pause_accepting(error: &io::Error) {
-    tracing::warn!(%error, "cannot accept a connection");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
 /// A stream that ends when the other side reads nothing. The stream turns hyper's bare refusals into problem documents.
 struct Guarded<S> {
     inner: S,
+    place: Arc<Place>,
+    /// The bytes that have come since the last request was complete, or the last body began.
+    head: usize,
+    head_memory: Reserved,
     /// The beginning of the answer that is being written.
     answer_begun: Option<Instant>,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -109,8 +155,24 @@ struct Guarded<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
-    fn new(inner: S) -> Self {
-        Self { inner, answer_begun: None, stalled: None, refusal: None }
+    fn new(inner: S, place: Arc<Place>) -> Self {
+        Self { inner, place, head: 0, head_memory: None, answer_begun: None, stalled: None, refusal: None }
+    }
+
+    /// Counts the bytes of a head. A long one needs memory of its own, until it is complete.
+    fn count_head(&mut self, bytes: usize) -> io::Result<()> {
+        if !self.place.awaits_head() {
+            (self.head, self.head_memory) = (0, None);
+            return Ok(());
+        }
+        self.head += bytes;
+        if self.head > USUAL_HEAD_BYTES && self.head_memory.is_none() {
+            self.head_memory = buffers::reserve_now(MAX_HEAD_BYTES);
+            if self.head_memory.is_none() {
+                return Err(io::Error::other("no memory for a long head"));
+            }
+        }
+        Ok(())
     }
 
     /// Passes a result of the stream on, unless it has been pending for too long.
@@ -143,13 +205,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.inner).poll_read(cx, buffer);
+        let size = buffer.remaining().min(READ_BYTES);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(size));
+        ready!(Pin::new(&mut this.inner).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buffer.advance(read);
         // A client that sends its next request has read its answer.
-        if buffer.filled().len() > before && this.stalled.is_none() {
+        if read > 0 && this.stalled.is_none() {
             this.answer_begun = None;
         }
-        polled
+        Poll::Ready(this.count_head(read))
     }
 }
 
@@ -190,6 +255,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         let polled = this.watched(cx, polled);
         if polled.is_ready() {
             this.answer_begun = None;
+            this.place.flushed();
         }
         polled
     }
@@ -242,7 +308,10 @@ mod tests {
     fn served(app: Router) -> DuplexStream {
         let (client, server) = duplex(1024);
         // A watcher that is gone is ignored; the connection does not need it.
-        tokio::spawn(async move { serve(server, app, GracefulShutdown::new().watcher()).await });
+        tokio::spawn(async move {
+            let place = Arc::new(PLACES.take().await);
+            serve(server, app, GracefulShutdown::new().watcher(), place).await;
+        });
         client
     }
 

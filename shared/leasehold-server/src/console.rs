@@ -22,9 +22,14 @@ const HEADERS: [(&str, &str); 5] = [
 /// Path of the console.
 pub const PATH: &str = "/console";
 
-/// The console's files. `service` is the name of the service that the page shows.
-pub fn routes(service: &str) -> Router {
+/// The name and the version of the service, which the page shows to callers that the service accepts.
+pub fn about(service: &str) -> Router {
     let about = serde_json::json!({ "service": service, "version": env!("CARGO_PKG_VERSION") }).to_string();
+    Router::new().route("/console/about", get(async move || file("application/json", Body::from(about.clone()))))
+}
+
+/// The console's files, which are the same for every service.
+pub fn routes() -> Router {
     let html = "text/html; charset=utf-8";
     let index = include_str!("../console/index.html");
     [
@@ -38,7 +43,6 @@ pub fn routes(service: &str) -> Router {
     .fold(Router::new(), |router, (path, media_type, content)| {
         router.route(path, get(async move || file(media_type, Body::from(content))))
     })
-    .route("/console/about", get(async move || file("application/json", Body::from(about.clone()))))
 }
 
 fn file(media_type: &'static str, body: Body) -> Response {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_refused_when_it_gives_no_credentials_or_gives_them_to_all() {
+    fn file_without_credentials_or_open_to_all_is_refused() {
         for (content, mode, words) in [
             (FILE, 0o600, ""),
             (FILE, 0o640, "other users may read it"),
@@ -338,7 +338,7 @@ mod tests {
 
     /// A request as botocore signs it for DynamoDB, and the parts that a stranger may change.
     #[test]
-    fn signature_is_good_for_one_request_one_secret_and_five_minutes() {
+    fn signature_is_good_for_one_request_and_five_minutes() {
         const DATE: &str = "20260102T030405Z";
         const HEADERS: &str = "content-type;host;x-amz-date;x-amz-target";
         let (_folder, path) = file(FILE, 0o600);

@@ -13,15 +13,14 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
-use http_body_util::{BodyExt, Limited};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, StatusCode};
 use leasehold_engine::Engine;
-use tokio::time::timeout;
+use leasehold_wire::ProblemType;
 
-use crate::connections::REQUEST_TIMEOUT;
+use crate::buffers::Unread;
 use crate::credentials::{Credentials, Refusal, Signature};
-use crate::routes::with_memory;
+use crate::routes::{read, with_memory};
 use crate::{aside, buffers};
 use leasehold_origin::Guard;
 
@@ -73,13 +72,17 @@ async fn answer(State(exposed): State<Arc<Exposed>>, request: Request) -> Respon
         let detail = "Send a POST with the Content-Type application/x-amz-json-1.0.";
         return refusal(StatusCode::BAD_REQUEST, "SerializationException", detail);
     }
-    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let Ok(_memory) = buffers::reserve(announced.unwrap_or(MAX_BODY_BYTES).min(MAX_BODY_BYTES)).await else {
-        return refusal(StatusCode::BAD_REQUEST, "ThrottlingException", "Too many large requests are under way.");
-    };
-    let collected = timeout(REQUEST_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect()).await;
-    let Ok(Ok(body)) = collected.map(|body| body.map(http_body_util::Collected::to_bytes)) else {
-        return refusal(StatusCode::BAD_REQUEST, "SerializationException", "The body is too large or did not arrive.");
+    let (body, _memory) = match read(&parts, body, MAX_BODY_BYTES).await {
+        Ok(read) => read,
+        Err(Unread::Refused(problem)) if problem.problem_type == ProblemType::Throttled => {
+            return refusal(StatusCode::BAD_REQUEST, "ThrottlingException", &problem.detail);
+        }
+        Err(Unread::Refused(problem)) => {
+            return refusal(StatusCode::BAD_REQUEST, "SerializationException", &problem.detail);
+        }
+        Err(Unread::TooLarge) => {
+            return refusal(StatusCode::BAD_REQUEST, "SerializationException", "The body is too large.");
+        }
     };
     if let Some(secret) = secret
         && let Err(Refusal { kind, message }) = signature.check(&secret, &parts, &body)
@@ -89,7 +92,7 @@ async fn answer(State(exposed): State<Arc<Exposed>>, request: Request) -> Respon
     let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let (engine, target) = (exposed.engine.clone(), target.to_owned());
     let (status, document) = aside::run(async move { engine.answer(target, body).await }).await;
-    match buffers::reserve(document.len()).await {
+    match buffers::reserve_answer(document.len()).await {
         Ok(memory) => json(StatusCode::from_u16(status).unwrap_or_default(), with_memory(document, memory)),
         Err(problem) => refusal(StatusCode::BAD_REQUEST, "ThrottlingException", &problem.detail),
     }

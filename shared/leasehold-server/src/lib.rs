@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! connections  accepts connections, with time-outs in both directions
+//! places       bounds the number of connections, and closes waiting ones for new ones
 //! tls          certificates, read again when their files change
 //! tokens       bearer tokens: the caller's name, and the keys that it may touch
 //! load         sheds load, heartbeats and releases last
@@ -30,6 +31,7 @@ pub mod exposed;
 mod health;
 mod load;
 mod metrics;
+mod places;
 mod routes;
 mod server;
 mod tls;

@@ -9,7 +9,6 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{any, get};
-use http_body_util::BodyExt;
 use hyper::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, WWW_AUTHENTICATE,
 };
@@ -20,20 +19,18 @@ use leasehold_api::{Admitted, Route, Routed};
 use leasehold_dynamodb::fresh_uuid;
 use leasehold_wire::operation::{self, Family, OPERATIONS, Operation};
 use leasehold_wire::{Problem, ProblemType};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::buffers::{self, Reserved};
-use crate::connections::REQUEST_TIMEOUT;
+use crate::buffers::{self, Reserved, Unread};
 use crate::load::Load;
+use crate::places::Place;
 use crate::tokens::Tokens;
 use crate::{aside, console, metrics};
 use leasehold_origin::{Guard, forgive_navigation};
 
 /// Path of the probe for load balancers.
 pub(crate) const READY: &str = "/v1/ready";
-/// The largest part of an overlong body that is read before the refusal.
-const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 
 /// The checks before a handler runs.
 #[derive(Debug)]
@@ -94,8 +91,8 @@ impl Checked {
     /// Returns the bearer of the token, or everyone where no token is needed.
     fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
-        let token = bearer(headers).ok_or_else(unauthorized)?;
-        tokens.bearer_of(token)?.ok_or_else(unauthorized)
+        let token = bearer(headers).ok_or_else(|| unauthorized(NO_TOKEN))?;
+        tokens.bearer_of(token)?.ok_or_else(|| unauthorized(UNKNOWN_TOKEN))
     }
 }
 
@@ -105,8 +102,12 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn unauthorized() -> Problem {
-    let detail = "This service asks for a token: send `Authorization: Bearer TOKEN`. Whoever runs it can make one.";
+const NO_TOKEN: &str =
+    "This service asks for a token: send `Authorization: Bearer TOKEN`. Whoever runs it can make one.";
+const UNKNOWN_TOKEN: &str =
+    "This service does not know the token that was sent: it is mistyped, or was removed. Whoever runs it can make one.";
+
+fn unauthorized(detail: &str) -> Problem {
     Problem { status: 401, title: "The caller is unknown".to_owned(), ..Problem::new(ProblemType::Forbidden, detail) }
 }
 
@@ -170,11 +171,12 @@ where
     let checked = parts.extensions.remove::<Arc<Checked>>();
     let work = async {
         let accepted = async {
+            let principal = caller.name().map(str::to_owned);
             let admitted = route.admit(caller)?;
             // Only a request that has arrived takes a slot: a client that sends slowly takes none.
-            let body = read_body(route.operation, &parts.headers, body).await?;
+            let body = read_body(route.operation, &parts, body).await?;
             let slot = match &checked {
-                Some(checked) => Some(checked.load.admit(route.operation).await?),
+                Some(checked) => Some(checked.load.admit(route.operation, principal.as_deref()).await?),
                 None => None,
             };
             Ok::<_, Problem>((admitted, body, slot))
@@ -182,15 +184,15 @@ where
         match accepted.await {
             Ok((admitted, (body, _memory), slot)) => {
                 let answer = carry_out(admitted, service, &parts, body).await;
-                (answer, slot.filter(|_| route.operation.load == operation::Load::Bulky))
+                (answer, slot)
             }
             Err(problem) => (problem_response(&problem), None),
         }
     };
-    // A bulky answer keeps its slot until there is memory for it: few such answers wait at a time.
+    // An answer keeps its slot until there is memory for it: few answers wait at a time.
     let (response, _slot) = work.instrument(span).await;
     let (parts, document) = response.into_parts();
-    Ok(match buffers::reserve(document.len()).await {
+    Ok(match buffers::reserve_answer(document.len()).await {
         Ok(memory) => Response::from_parts(parts, with_memory(document, memory)),
         Err(problem) => refusal(&problem),
     })
@@ -219,37 +221,22 @@ where
     if is_heavy { aside::run(work.in_current_span()).await } else { work.await }
 }
 
-async fn read_body(operation: &Operation, headers: &HeaderMap, body: Body) -> Result<(Bytes, Reserved), Problem> {
-    let announced = text(headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_DISCARDED_BYTES) {
-        return Err(body_too_large(operation));
-    }
-    let is_chunked = headers.contains_key("transfer-encoding");
-    let largest = announced.unwrap_or(if is_chunked { operation.max_body_bytes() } else { 0 });
-    let memory = buffers::reserve(largest.min(operation.max_body_bytes())).await?;
-    let body = timeout(REQUEST_TIMEOUT, collect(operation, body)).await.unwrap_or_else(|_| {
-        let detail = format!("The body did not arrive within {} seconds.", REQUEST_TIMEOUT.as_secs());
-        Err(Problem::new(ProblemType::InvalidRequest, detail))
-    })?;
-    Ok((body, memory))
+async fn read_body(operation: &Operation, parts: &Parts, body: Body) -> Result<(Bytes, Reserved), Problem> {
+    let limit = operation.max_body_bytes();
+    read(parts, body, limit).await.map_err(|unread| match unread {
+        Unread::TooLarge => body_too_large(operation),
+        Unread::Refused(problem) => problem,
+    })
 }
 
-/// Reads a body. The part beyond the limit is discarded, up to a point. A client that sends all before it reads would
-/// otherwise find a closed connection in place of its answer.
-async fn collect(operation: &Operation, mut body: Body) -> Result<Bytes, Problem> {
-    let mut bytes = Vec::new();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        let incomplete = |_| Problem::new(ProblemType::InvalidRequest, "The body ended before it was complete.");
-        let Ok(data) = frame.map_err(incomplete)?.into_data() else { continue };
-        length += data.len();
-        if length <= operation.max_body_bytes() {
-            bytes.extend_from_slice(&data);
-        } else if length > MAX_DISCARDED_BYTES {
-            break;
-        }
-    }
-    if length > operation.max_body_bytes() { Err(body_too_large(operation)) } else { Ok(bytes.into()) }
+/// Reads a body. Meanwhile the service waits for the client.
+pub(crate) async fn read(parts: &Parts, body: Body, limit: usize) -> Result<(Bytes, Reserved), Unread> {
+    let announced = text(&parts.headers, CONTENT_LENGTH.as_str()).and_then(|length| length.parse().ok());
+    let place = parts.extensions.get::<Arc<Place>>();
+    place.inspect(|place| place.wait());
+    let read = buffers::read(body, announced, limit).await;
+    place.inspect(|place| place.work());
+    read
 }
 
 /// The caller's own id for the log, if the request has one.

@@ -131,7 +131,7 @@ impl Server {
         let protected = vec![schema.table_name.clone()];
         let transactions = Transactions::new(&client, transaction_table, transaction_policy, clock.clone(), protected);
         let locks = LockTable::new(client, schema, policy, clock);
-        let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check);
+        let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
         let transactions = TransactionService::new(transactions);
         Ok(Self { engine, table, locks, transactions, sweep_interval })
     }
@@ -152,6 +152,7 @@ impl Server {
         let scoped = Service::ROUTES.iter().filter(|route| route.operation.scope != Some(Scope::Anyone));
         let app = routes_of(locks, scoped)
             .merge(routes(transactions.clone()))
+            .merge(console::about(&name))
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let mut background = vec![
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
@@ -164,8 +165,7 @@ impl Server {
             }
             None => app,
         };
-        let app =
-            protect(app, console::routes(&name), health.routes(), Checked { guard, tokens, load: Load::default() });
+        let app = protect(app, console::routes(), health.routes(), Checked { guard, tokens, load: Load::default() });
         let shutdown = async {
             shutdown.await;
             stopping.store(true, Ordering::Relaxed);

@@ -41,7 +41,7 @@ pub(crate) async fn answers(ledger: &Ledger, record: &Record, prepared: &[Prepar
 }
 
 /// Reads items that the transaction has locked.
-async fn locked(ledger: &Ledger, record: &Record, keys: &[ItemKey]) -> Result<Vec<(ItemLock, Item)>, Error> {
+pub(crate) async fn locked(ledger: &Ledger, record: &Record, keys: &[ItemKey]) -> Result<Vec<(ItemLock, Item)>, Error> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }

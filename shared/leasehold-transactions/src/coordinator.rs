@@ -54,13 +54,16 @@ pub(crate) const MAX_WRITES: usize = 100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// The time without a sign of life after which a transaction is rolled back by another one that needs one of its
-    /// items, in milliseconds. Default: 1000.
+    /// items, in milliseconds: at most [`Self::MAX_PATIENCE_MS`]. Default: 1000.
     pub patience_ms: u64,
-    /// The time for which a call tries to get items that other transactions hold, in milliseconds. Default: 10,000.
+    /// The time for which a call tries to get items that other transactions hold, in milliseconds: any time that the
+    /// front of the service allows a call. Default: 10,000.
     pub contention_ms: u64,
-    /// The time without work on a transaction after which a sweeper rolls it back, in milliseconds. Default: 60,000.
+    /// The time without work on a transaction after which a sweeper rolls it back, in milliseconds: at most a day
+    /// ([`Self::MAX_IDLE_SECONDS`]). Default: 60,000.
     pub idle_ms: u64,
-    /// The time for which the outcome of a transaction is kept, in milliseconds. Default: 7 days.
+    /// The time for which the outcome of a transaction is kept, in milliseconds: at least an hour
+    /// ([`Self::MIN_RETENTION_SECONDS`]). Default: 7 days.
     pub retention_ms: u64,
     /// Whether the items of a decided transaction may be freed behind the answer, in a task of the process: a commit
     /// waits for them for 200 ms. Otherwise they are freed before it, for at most a second, since a function does not

@@ -1,5 +1,7 @@
 //! Adding: the transaction records requests, locks their items and changes them, in one write for up to 98 items.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::types::AttributeValue;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 
@@ -52,7 +54,13 @@ impl Enlister {
         Ok((transaction, answers))
     }
 
-    async fn enlist(&self, id: &PublicId, prepared: &[Prepared], new: Option<Record>) -> Result<Transaction, Error> {
+    /// Records and applies all requests that the transaction does not have yet.
+    pub(crate) async fn enlist(
+        &self,
+        id: &PublicId,
+        prepared: &[Prepared],
+        new: Option<Record>,
+    ) -> Result<Transaction, Error> {
         let mut effort = Effort::new(&self.ledger.policy);
         let digest = new.as_ref().and_then(|record| record.digest.clone());
         let mut known = new.map(Transaction::new);
@@ -178,7 +186,8 @@ impl Enlister {
                 writes.push(part.write);
             }
         }
-        let (own, record) = self.bump_record(record, is_new, now, &added, has_unapplied);
+        let news = News { entries: &added, has_unapplied, query: None };
+        let (own, record) = self.bump_record(record, is_new, now, &news);
         let own_count = own.len();
         writes.splice(0..0, own);
         match self.ledger.tables.transact(writes).await {
@@ -211,20 +220,42 @@ impl Enlister {
         }
     }
 
+    /// Records that the answer to a query is of these items, all of which the transaction has locked. Returns `None`
+    /// where the transaction is another one than it was.
+    pub(crate) async fn settle_query(
+        &self,
+        transaction: &Transaction,
+        digest: &[u8],
+        found: &BTreeSet<ItemKey>,
+    ) -> Result<Option<Record>, Error> {
+        let record = &transaction.record;
+        let known = transaction.found_by(digest);
+        let entry = |key: &ItemKey| RecordEntry {
+            key: key.clone(),
+            operation: Operation::Get,
+            version: record.version + 1,
+            digest: digest.to_vec(),
+        };
+        let entries: Vec<_> = found.difference(&known).map(entry).collect();
+        let news = News { entries: &entries, has_unapplied: false, query: Some(digest) };
+        let (mut writes, next) = self.bump_record(record, false, self.ledger.clock.now_ms(), &news);
+        let is_written = if writes.len() == 1 {
+            self.ledger.tables.write(writes.remove(0)).await?
+        } else {
+            matches!(self.ledger.tables.transact(writes).await?, Written::Done)
+        };
+        Ok(is_written.then_some(next))
+    }
+
     /// Returns the transaction's own writes of an add: the next version of the TX record, which contains the entries or
     /// comes with a batch of them. Also returns that next record.
-    fn bump_record(
-        &self,
-        record: &Record,
-        is_new: bool,
-        now: u64,
-        added: &[RecordEntry],
-        has_unapplied: bool,
-    ) -> (Vec<Write>, Record) {
+    fn bump_record(&self, record: &Record, is_new: bool, now: u64, news: &News<'_>) -> (Vec<Write>, Record) {
+        let &News { entries: added, has_unapplied, query } = news;
         let mut next = Record { version: record.version + 1, last_worked_at: now, ..record.clone() };
         if has_unapplied {
             next.unapplied.insert(next.version);
         }
+        next.queried.extend(query.map(<[u8]>::to_vec));
         let is_inline = next.has_room_for(added);
         if is_inline {
             next.entries.extend_from_slice(added);
@@ -245,7 +276,8 @@ impl Enlister {
                 .text(":nonce", &record.nonce)
                 .number(":next", next.version)
                 .number(":now", now);
-            if is_inline {
+            if added.is_empty() {
+            } else if is_inline {
                 update.push_str(", #tables = :tables, requests = :requests");
                 write = write.name("#tables", "tables");
                 for (name, value) in encode_entries(&next.entries) {
@@ -258,6 +290,10 @@ impl Enlister {
             if has_unapplied {
                 update.push_str(" ADD unapplied :unapplied");
                 write = write.value(":unapplied", record::versions([&next.version]));
+            }
+            if let Some(query) = query {
+                update.push_str(" ADD queried :queried");
+                write = write.value(":queried", record::digests([&query.to_vec()]));
             }
             write.update = update;
             writes.push(write);
@@ -278,7 +314,8 @@ impl Enlister {
             let mut waiting = Vec::new();
             let mut is_ours = true;
             for (key, item) in keys.iter().zip(items) {
-                let digest = transaction.entries_of(key).last().map(|entry| &entry.digest);
+                let entry = transaction.entries_of(key).find(|entry| entry.version == version);
+                let digest = entry.map(|entry| &entry.digest);
                 let is_this = |candidate: &&Prepared| candidate.key == *key && Some(&candidate.digest) == digest;
                 match (prepared.iter().find(is_this), item) {
                     // Another coordinator rolled the transaction back, or another writer overwrote the item together
@@ -333,6 +370,15 @@ impl Enlister {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What a new version of the TX record adds to the one before.
+struct News<'a> {
+    entries: &'a [RecordEntry],
+    /// Whether puts among the entries are applied later.
+    has_unapplied: bool,
+    /// The digest of a query whose answer is settled.
+    query: Option<&'a [u8]>,
 }
 
 /// Refuses updates of items that the transaction deletes, before anything is written.

@@ -28,6 +28,11 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
+/// The words, placeholders and other characters of an expression, in their order.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    tokens(text).into_iter().map(|(_, token)| token)
+}
+
 /// The `#names` and `:values` of an expression.
 pub(crate) fn placeholders(text: &str) -> BTreeSet<&str> {
     tokens(text).into_iter().map(|(_, token)| token).filter(|token| token.starts_with(['#', ':'])).collect()

@@ -146,6 +146,33 @@ fn canonical_number(text: &str) -> String {
     }
 }
 
+/// The order of two values of one type that keys may have, as DynamoDB sorts them.
+pub(crate) fn order(a: &AttributeValue, b: &AttributeValue) -> Option<Ordering> {
+    match (a, b) {
+        (AttributeValue::S(a), AttributeValue::S(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (AttributeValue::N(a), AttributeValue::N(b)) => Some(order_of_numbers(a, b)),
+        (AttributeValue::B(a), AttributeValue::B(b)) => Some(a.as_ref().cmp(b.as_ref())),
+        _ => None,
+    }
+}
+
+fn order_of_numbers(a: &str, b: &str) -> Ordering {
+    let (a, b) = (canonical_number(a), canonical_number(b));
+    let sign = |text: &str| match text {
+        "0" => 0,
+        text if text.starts_with('-') => -1,
+        _ => 1,
+    };
+    // The power of ten of the first digit, and the digits, which end without a zero.
+    let magnitude = |text: &str| {
+        let (digits, exponent) = text.trim_start_matches('-').split_once('e').unwrap_or((text, "0"));
+        let exponent: i64 = exponent.parse().unwrap_or_default();
+        (exponent.saturating_add(i64::try_from(digits.len()).unwrap_or(i64::MAX)), digits.to_owned())
+    };
+    let by_magnitude = || magnitude(&a).cmp(&magnitude(&b));
+    sign(&a).cmp(&sign(&b)).then_with(|| if sign(&a) < 0 { by_magnitude().reverse() } else { by_magnitude() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +191,33 @@ mod tests {
         for (a, b) in [("1", "10"), ("1", "-1"), ("0.1", "1"), ("12", "1.2"), ("", "0"), ("-", "0"), ("1.x", "1")] {
             assert_ne!(number(a), number(b), "{a} and {b}");
         }
+    }
+
+    #[test]
+    fn values_are_in_the_order_of_dynamodb() {
+        let ascending = |values: &[AttributeValue]| {
+            for (place, pair) in values.windows(2).enumerate() {
+                assert_eq!(order(&pair[0], &pair[1]), Some(Ordering::Less), "{place}: {pair:?}");
+                assert_eq!(order(&pair[1], &pair[0]), Some(Ordering::Greater), "{place}: {pair:?}");
+                assert_eq!(order(&pair[0], &pair[0]), Some(Ordering::Equal), "{place}: {pair:?}");
+            }
+        };
+        let numbers =
+            ["-1e20", "-100", "-12.5", "-12", "-0.1", "0", "1e-30", "0.09", "0.1", "1", "9", "10", "11", "1e20"];
+        ascending(&numbers.map(|number| AttributeValue::N(number.into())));
+        ascending(
+            &["", "A", "Z", "a", "aa", "b", "\u{e9}", "\u{ffff}", "\u{10000}"]
+                .map(|text| AttributeValue::S(text.into())),
+        );
+        ascending(
+            &[&b""[..], b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff"].map(|bytes| AttributeValue::B(Blob::new(bytes))),
+        );
+        let equal = |a: &str, b: &str| order(&AttributeValue::N(a.into()), &AttributeValue::N(b.into()));
+        assert_eq!(
+            (equal("1.0", "1"), equal("-0", "0"), equal("10e-1", "1")),
+            (Some(Ordering::Equal), Some(Ordering::Equal), Some(Ordering::Equal))
+        );
+        assert_eq!(order(&AttributeValue::N("1".into()), &AttributeValue::S("1".into())), None);
     }
 
     #[test]

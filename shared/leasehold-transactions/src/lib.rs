@@ -6,7 +6,7 @@
 //! "From CD to ACID: Adding Atomicity and Isolation to DynamoDB", with its steps batched into TransactWriteItems calls.
 //!
 //! ```text
-//! transactions  Transactions, the calls: begin, add, commit, rollback, run, status
+//! transactions  Transactions, the calls: begin, add, query, commit, rollback, run, status
 //! read          Reader: reads outside of transactions, at an isolation level
 //! sweep         Sweeper: ends transactions that coordinators left unfinished
 //! operate       Operator: lists, finds strays, unlocks
@@ -16,6 +16,7 @@
 //! one_shot      OneShot: the short path, where one call is enough
 //! enlist        Enlister: locks and changes items, with their undo in them
 //! answer        what the requests of a call return
+//! query         Query: finds items by a key condition, and locks them
 //! conflict      waiting for another transaction, or its rollback
 //! settle        Settler: the decision, and the end of the transaction
 //! complete      freeing the items of a decided transaction
@@ -50,6 +51,7 @@ mod error;
 mod expression;
 mod id;
 mod key;
+mod key_condition;
 mod ledger;
 pub mod life;
 mod model;
@@ -57,6 +59,7 @@ mod one_shot;
 mod operate;
 mod prepare;
 mod projection;
+mod query;
 mod read;
 mod record;
 mod schema;
@@ -74,8 +77,8 @@ pub use error::{Error, Source};
 pub use id::{PublicId, TransactionId};
 pub use key::{Item, ItemKey};
 pub use model::{
-    Action, Answer, Expected, Isolation, Operation, Participant, ReturnValues, State, Status, Stray, StrayPage,
-    StraysRequest, Swept, TransactionPage, TransactionRequest,
+    Action, Answer, Expected, Isolation, Operation, Participant, QueryRequest, ReturnValues, State, Status, Stray,
+    StrayPage, StraysRequest, Swept, TransactionPage, TransactionRequest,
 };
 pub use operate::Operator;
 pub use read::{ItemPage, ListRequest, ReadRequest, Reader};

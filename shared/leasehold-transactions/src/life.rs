@@ -237,6 +237,30 @@ impl Rows {
     }
 }
 
+/// The next step of a query under locks, after it looked for the items that match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next<Key> {
+    /// It locks these, which the transaction did not hold before the look, and looks again.
+    Lock(Vec<Key>),
+    /// It looks again.
+    Look,
+    /// It answers with what it found: two looks agree, and the transaction held all of it before the last one. The
+    /// answer is the whole range at the moment of that look, and no item of it changes before the end.
+    Answer,
+}
+
+impl<Key: Ord + Clone> Next<Key> {
+    /// The step after a look that found these keys. `before` is what the look before it found.
+    pub fn after(found: &BTreeSet<Key>, before: Option<&BTreeSet<Key>>, is_held: impl Fn(&Key) -> bool) -> Self {
+        let free: Vec<_> = found.iter().filter(|key| !is_held(key)).cloned().collect();
+        match before {
+            _ if !free.is_empty() => Self::Lock(free),
+            Some(before) if before == found => Self::Answer,
+            _ => Self::Look,
+        }
+    }
+}
+
 /// The part of a locked item that a reader of committed states may show. The reader read the item first and then the
 /// record of the holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

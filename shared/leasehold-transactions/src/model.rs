@@ -31,6 +31,25 @@ impl TransactionRequest {
     }
 }
 
+/// The items to lock and read: those that match a key condition.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QueryRequest {
+    /// The table's name.
+    pub table: String,
+    /// An index of the table, to find the items in.
+    pub index: Option<String>,
+    /// `KeyConditionExpression`.
+    pub key_condition: String,
+    /// `ProjectionExpression`.
+    pub projection: Option<String>,
+    /// `ExpressionAttributeNames`.
+    pub names: HashMap<String, String>,
+    /// `ExpressionAttributeValues`.
+    pub values: Item,
+    /// Whether the sort keys ascend.
+    pub forward: bool,
+}
+
 /// An operation on an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

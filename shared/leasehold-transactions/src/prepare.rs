@@ -1,6 +1,6 @@
 //! Checks requests before any write, and finds the items that they name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::attributes::{ItemLock, RESERVED_PREFIX, size, strip};
 use crate::error::Error;
@@ -141,26 +141,10 @@ fn check(tables: &Tables, request: &TransactionRequest, field: impl Fn(&str) -> 
         ("ProjectionExpression", projection),
         ("ConditionExpression", request.condition.as_deref()),
     ];
-    let mut used = BTreeSet::new();
-    for (name, expression) in expressions {
-        let Some(expression) = expression else { continue };
-        if names_reserved(expression) {
-            return Err(Error::invalid(field(name), reserved()));
-        }
-        used.extend(placeholders(expression));
-    }
+    check_expressions(&expressions, &request.names, &request.values, &field)?;
     if request.condition.as_deref().is_some_and(|condition| !is_balanced(condition)) {
         let detail = "The parentheses of the condition do not match.";
         return Err(Error::invalid(field("ConditionExpression"), detail));
-    }
-    if request.names.values().any(|name| name.starts_with(RESERVED_PREFIX)) {
-        return Err(Error::invalid(field("ExpressionAttributeNames"), reserved()));
-    }
-    if let Some(name) = request.names.keys().find(|name| !used.contains(name.as_str())) {
-        return Err(Error::invalid(field("ExpressionAttributeNames"), format!("No expression uses {name}.")));
-    }
-    if let Some(name) = request.values.keys().find(|name| !used.contains(name.as_str())) {
-        return Err(Error::invalid(field("ExpressionAttributeValues"), format!("No expression uses {name}.")));
     }
     match &request.action {
         Action::Put { item } if item.keys().any(|name| name.starts_with(RESERVED_PREFIX)) => {
@@ -184,6 +168,36 @@ fn check(tables: &Tables, request: &TransactionRequest, field: impl Fn(&str) -> 
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses expressions that name what belongs to the service, and names and values that no expression uses.
+///
+/// # Errors
+/// `InvalidRequest`, with the field at fault.
+pub(crate) fn check_expressions(
+    expressions: &[(&str, Option<&str>)],
+    names: &HashMap<String, String>,
+    values: &Item,
+    field: impl Fn(&str) -> String,
+) -> Result<(), Error> {
+    let mut used = BTreeSet::new();
+    for (member, expression) in expressions {
+        let Some(expression) = expression else { continue };
+        if names_reserved(expression) {
+            return Err(Error::invalid(field(member), reserved()));
+        }
+        used.extend(placeholders(expression));
+    }
+    if names.values().any(|name| name.starts_with(RESERVED_PREFIX)) {
+        return Err(Error::invalid(field("ExpressionAttributeNames"), reserved()));
+    }
+    if let Some(name) = names.keys().find(|name| !used.contains(name.as_str())) {
+        return Err(Error::invalid(field("ExpressionAttributeNames"), format!("No expression uses {name}.")));
+    }
+    if let Some(name) = values.keys().find(|name| !used.contains(name.as_str())) {
+        return Err(Error::invalid(field("ExpressionAttributeValues"), format!("No expression uses {name}.")));
+    }
+    Ok(())
 }
 
 fn reserved() -> String {

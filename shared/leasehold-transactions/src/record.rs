@@ -9,7 +9,7 @@
 //! All rows of a transaction have its public id as partition key. The nonce separates one life of the id from the next.
 //! TTL removes the rows of a life in any order, and a later life ignores the remaining rows of an earlier one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -19,7 +19,7 @@ use crate::attributes::{ItemLock, size};
 use crate::error::Error;
 use crate::id::PublicId;
 use crate::key::{Item, ItemKey};
-use crate::model::{Action, Operation, Participant, State, Status, TransactionRequest};
+use crate::model::{Action, Operation, Participant, QueryRequest, State, Status, TransactionRequest};
 
 pub(crate) const TRANSACTION_ID: &str = "transactionId";
 pub(crate) const ROW: &str = "row";
@@ -71,6 +71,8 @@ pub(crate) struct Record {
     pub(crate) digest: Option<Vec<u8>>,
     /// The versions whose puts are not all applied.
     pub(crate) unapplied: BTreeSet<u64>,
+    /// The digests of the queries whose answers are settled: their entries name the items.
+    pub(crate) queried: BTreeSet<Vec<u8>>,
     /// The number of batches.
     pub(crate) batches: u64,
     /// The entries that are in no batch.
@@ -98,6 +100,7 @@ impl Record {
             overwritten: Vec::new(),
             digest: None,
             unapplied: BTreeSet::new(),
+            queried: BTreeSet::new(),
             batches: 0,
             entries: Vec::new(),
             is_tombstone: false,
@@ -131,6 +134,7 @@ impl Record {
         optional("digest", self.digest.as_ref().map(|digest| AttributeValue::B(Blob::new(digest.clone()))));
         optional("batches", (self.batches > 0).then(|| number(self.batches)));
         optional("unapplied", (!self.unapplied.is_empty()).then(|| versions(&self.unapplied)));
+        optional("queried", (!self.queried.is_empty()).then(|| digests(&self.queried)));
         item.extend(encode_entries(&self.entries));
         item
     }
@@ -151,6 +155,7 @@ impl Record {
     pub(crate) fn decode(item: &Item) -> Option<Self> {
         let created_at = read_number(item, "createdAt")?;
         let unapplied = item.get("unapplied").and_then(|value| value.as_ns().ok());
+        let queried = item.get("queried").and_then(|value| value.as_bs().ok());
         Some(Self {
             id: PublicId::stored(read_text(item, TRANSACTION_ID)?),
             nonce: read_text(item, "nonce")?,
@@ -167,6 +172,7 @@ impl Record {
             overwritten: decode_keys(item.get("overwritten")),
             digest: item.get("digest").and_then(|digest| Some(digest.as_b().ok()?.as_ref().to_vec())),
             unapplied: unapplied.into_iter().flatten().filter_map(|version| version.parse().ok()).collect(),
+            queried: queried.into_iter().flatten().map(|digest| digest.as_ref().to_vec()).collect(),
             batches: read_number(item, "batches").unwrap_or_default(),
             entries: decode_entries(item)?,
             is_tombstone: item.contains_key("tombstone"),
@@ -287,6 +293,11 @@ impl Transaction {
     /// The entries for one item.
     pub(crate) fn entries_of<'a>(&'a self, key: &'a ItemKey) -> impl DoubleEndedIterator<Item = &'a RecordEntry> {
         self.entries.iter().filter(move |entry| entry.key == *key)
+    }
+
+    /// The keys of the items of a query.
+    pub(crate) fn found_by(&self, digest: &[u8]) -> BTreeSet<ItemKey> {
+        self.entries.iter().filter(|entry| entry.digest == digest).map(|entry| entry.key.clone()).collect()
     }
 
     /// The number of requests that are more than reads. Each one is counted once, however often its call was repeated.
@@ -458,27 +469,49 @@ pub(crate) fn digest_of_all<'a>(digests: impl Iterator<Item = &'a Vec<u8>>) -> V
 
 /// The digest of a request, which depends on the call and the request but not on the order of maps in memory.
 pub(crate) fn digest(request: &TransactionRequest, call_id: Option<&str>) -> Vec<u8> {
-    let mut hash = Sha256::new();
-    let mut part = |text: &str| {
-        hash.update(text.len().to_le_bytes());
-        hash.update(text.as_bytes());
-    };
     let (expression, item) = match &request.action {
         Action::Get { key, .. } | Action::Check { key } | Action::Delete { key } => ("", key),
         Action::Put { item } => ("", item),
         Action::Update { key, expression } => (expression.as_str(), key),
     };
-    part(request.action.operation().as_str());
-    part(&request.table);
-    part(expression);
-    part(&ordered(item));
-    part(request.condition.as_deref().unwrap_or_default());
-    let mut names: Vec<_> = request.names.iter().collect();
-    names.sort();
-    part(&format!("{names:?}"));
-    part(&ordered(&request.values));
-    part(call_id.unwrap_or_default());
+    digest_of_parts(&[
+        request.action.operation().as_str(),
+        &request.table,
+        expression,
+        &ordered(item),
+        request.condition.as_deref().unwrap_or_default(),
+        &ordered_names(&request.names),
+        &ordered(&request.values),
+        call_id.unwrap_or_default(),
+    ])
+}
+
+/// The digest of a query, by the same rule. Order and projection of the answer are no part of it.
+pub(crate) fn digest_of_query(request: &QueryRequest, call_id: &str) -> Vec<u8> {
+    digest_of_parts(&[
+        "query",
+        &request.table,
+        request.index.as_deref().unwrap_or_default(),
+        &request.key_condition,
+        &ordered_names(&request.names),
+        &ordered(&request.values),
+        call_id,
+    ])
+}
+
+fn digest_of_parts(parts: &[&str]) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.len().to_le_bytes());
+        hash.update(part.as_bytes());
+    }
     hash.finalize()[..DIGEST_BYTES].to_vec()
+}
+
+fn ordered_names(names: &HashMap<String, String>) -> String {
+    let mut names: Vec<_> = names.iter().collect();
+    names.sort();
+    format!("{names:?}")
 }
 
 fn ordered(item: &Item) -> String {
@@ -518,6 +551,10 @@ pub(crate) fn number(value: u64) -> AttributeValue {
 
 pub(crate) fn versions<'a>(versions: impl IntoIterator<Item = &'a u64>) -> AttributeValue {
     AttributeValue::Ns(versions.into_iter().map(u64::to_string).collect())
+}
+
+pub(crate) fn digests<'a>(digests: impl IntoIterator<Item = &'a Vec<u8>>) -> AttributeValue {
+    AttributeValue::Bs(digests.into_iter().map(|digest| Blob::new(digest.clone())).collect())
 }
 
 fn read_text(item: &Item, name: &str) -> Option<String> {

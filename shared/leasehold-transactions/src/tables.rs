@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementError, BatchStatementErrorCodeEnum, BatchStatementRequest, CancellationReason, Get,
-    KeySchemaElement, KeysAndAttributes, Projection, ProjectionType, ScalarAttributeType, TableDescription,
+    KeySchemaElement, KeyType, KeysAndAttributes, Projection, ProjectionType, ScalarAttributeType, TableDescription,
     TransactGetItem,
 };
 use leasehold_dynamodb::{Failure, is_about_size, pause};
@@ -52,8 +52,26 @@ pub(crate) struct Tables {
 struct Schema {
     /// The key, which never changes while a table exists.
     key: Vec<KeyAttribute>,
-    /// The indexes that project all attributes.
-    full_indexes: HashMap<String, IndexKind>,
+    indexes: HashMap<String, Index>,
+}
+
+/// The known parts of an index.
+#[derive(Debug, Clone)]
+struct Index {
+    kind: IndexKind,
+    /// Whether it projects all attributes.
+    is_full: bool,
+    /// The attributes that its entries are sorted by.
+    sort: Vec<String>,
+}
+
+/// The place where a key condition finds items.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Whether it can be read strongly consistent.
+    pub(crate) is_consistent: bool,
+    /// The attributes that its items are sorted by.
+    pub(crate) sort: Vec<String>,
 }
 
 /// The kind of an index.
@@ -442,17 +460,37 @@ impl Tables {
     /// # Errors
     /// `InvalidRequest` for an index that does not project all attributes, or does not exist.
     pub(crate) async fn full_index(&self, table: &str, index: &str) -> Result<IndexKind, Error> {
-        if let Some(kind) = self.known(table).and_then(|schema| schema.full_indexes.get(index).copied()) {
-            return Ok(kind);
-        }
-        // The index may be newer than the last description of the table.
-        self.describe(table).await?.full_indexes.get(index).copied().ok_or_else(|| {
+        let found = self.index(table, index, |index| index.is_full).await?;
+        found.map(|index| index.kind).ok_or_else(|| {
             let detail = format!(
                 "The table {table} has no index {index} that projects all attributes. The entries of another index do not \
                  tell which transaction has an item."
             );
             Error::invalid("indexName", detail)
         })
+    }
+
+    /// Returns where a key condition finds items: in the table, or in an index of it.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an index that does not exist.
+    pub(crate) async fn source(&self, table: &str, index: Option<&str>, field: String) -> Result<Source, Error> {
+        let Some(index) = index else {
+            let names = self.key_attributes(table).await?.into_iter().map(|part| part.name);
+            return Ok(Source { is_consistent: true, sort: names.skip(1).collect() });
+        };
+        let found = self.index(table, index, |_| true).await?;
+        let found = found.ok_or_else(|| Error::invalid(field, format!("The table {table} has no index {index}.")))?;
+        Ok(Source { is_consistent: found.kind == IndexKind::Local, sort: found.sort })
+    }
+
+    /// Returns an index of this form. It may be newer than the last description of the table.
+    async fn index(&self, table: &str, index: &str, is_it: impl Fn(&Index) -> bool) -> Result<Option<Index>, Error> {
+        let of = |schema: Schema| schema.indexes.get(index).filter(|index| is_it(index)).cloned();
+        match self.known(table).and_then(of) {
+            None => Ok(self.describe(table).await.map(of)?),
+            found => Ok(found),
+        }
     }
 
     fn known(&self, table: &str) -> Option<Schema> {
@@ -479,17 +517,20 @@ impl Schema {
                 table.attribute_definitions().iter().find(|definition| definition.attribute_name() == name);
             Some(KeyAttribute { name: name.to_owned(), kind: definition?.attribute_type().clone() })
         };
-        let full = |name: Option<&str>, projection: Option<&Projection>, kind| {
+        let index = |name: Option<&str>, projection: Option<&Projection>, key: &[KeySchemaElement], kind| {
             let is_full = projection?.projection_type() == Some(&ProjectionType::All);
-            is_full.then_some((name?.to_owned(), kind))
+            let sort = key.iter().filter(|element| *element.key_type() == KeyType::Range);
+            let sort = sort.map(|element| element.attribute_name().to_owned()).collect();
+            Some((name?.to_owned(), Index { kind, is_full, sort }))
         };
         let global = table.global_secondary_indexes().iter();
-        let global = global.filter_map(|index| full(index.index_name(), index.projection(), IndexKind::Global));
+        let global =
+            global.filter_map(|of| index(of.index_name(), of.projection(), of.key_schema(), IndexKind::Global));
         let local = table.local_secondary_indexes().iter();
-        let local = local.filter_map(|index| full(index.index_name(), index.projection(), IndexKind::Local));
+        let local = local.filter_map(|of| index(of.index_name(), of.projection(), of.key_schema(), IndexKind::Local));
         Self {
             key: table.key_schema().iter().filter_map(key_attribute).collect(),
-            full_indexes: global.chain(local).collect(),
+            indexes: global.chain(local).collect(),
         }
     }
 }

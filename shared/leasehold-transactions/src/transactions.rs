@@ -8,12 +8,13 @@ use crate::coordinator::Policy;
 use crate::enlist::Enlister;
 use crate::error::Error;
 use crate::id::{PublicId, TransactionId};
-use crate::key::ItemKey;
+use crate::key::{Item, ItemKey};
 use crate::ledger::Ledger;
-use crate::model::{Answer, Expected, State, Status, TransactionRequest};
+use crate::model::{Answer, Expected, QueryRequest, State, Status, TransactionRequest};
 use crate::one_shot::OneShot;
 use crate::operate::Operator;
 use crate::prepare::{Prepared, prepare};
+use crate::query::Query;
 use crate::read::Reader;
 use crate::record::{Record, digest_of_all};
 use crate::settle::{Settled, Settler, Wanted};
@@ -137,6 +138,28 @@ impl Transactions {
             return self.ledger.touch(id).await.map(|()| Vec::new());
         }
         self.enlister.add(id, prepared, None).await.map(|(_, answers)| answers)
+    }
+
+    /// Locks the items that match a key condition, at most 100, and returns them in the order of the sort key. Other
+    /// items that match may come later. A call with a `call_id` may be repeated: it returns the same items, as the
+    /// transaction sees them now.
+    ///
+    /// # Errors
+    /// Those of [`Self::add`]. An `InvalidRequest` leaves the transaction open.
+    pub async fn query(
+        &self,
+        id: &TransactionId,
+        request: &QueryRequest,
+        call_id: Option<&str>,
+    ) -> Result<Vec<Item>, Error> {
+        let id = &id.public();
+        let call_id = call_id.map_or_else(leasehold_dynamodb::fresh_uuid, str::to_owned);
+        let query = Query::prepare(&self.enlister, request, &call_id).await?;
+        let mut result = query.run(id).await;
+        if self.is_begun_late(id, &result).await? {
+            result = query.run(id).await;
+        }
+        result
     }
 
     /// Makes all changes of a transaction visible to everyone. May be repeated.

@@ -45,8 +45,6 @@ pub struct Operation {
     pub path: &'static str,
     /// Whether direct invocations have the operation.
     pub is_direct: bool,
-    /// The handler of the Lambda function that serves the operation over HTTP.
-    pub function: &'static str,
     /// The subject.
     pub subject: Subject,
     /// The family, by privilege and urgency.
@@ -67,6 +65,15 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// Returns the handler of the Lambda function that serves the operation over HTTP: that of its family, or that of
+    /// the operations that wait.
+    pub fn function(&self) -> &'static str {
+        match self.load {
+            Load::Waiting => "watch",
+            Load::Small | Load::Bulky => self.family.function(),
+        }
+    }
+
     /// Returns the `action` of a direct invocation, where the operation has one.
     pub fn action(&self) -> Option<&'static str> {
         self.is_direct.then_some(self.name)
@@ -148,6 +155,21 @@ pub enum Family {
     Sweep,
     /// A state machine, or another caller inside the account, has a function carry out operations.
     Invoke,
+}
+
+impl Family {
+    /// Returns the handler of the family's Lambda function.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Ask => "ask",
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Transact => "transact",
+            Self::Sweep => "sweep",
+            Self::Invoke => "invoke",
+        }
+    }
 }
 
 /// The right that an operation needs.
@@ -292,7 +314,7 @@ impl Unrouted {
     }
 }
 
-/// Direct invocations of the operations on locks, such as those of `run-under-lock`.
+/// Direct invocations of the operations on locks and semaphores, such as those of `run-under-lock`.
 pub static INVOKE: Unrouted = Unrouted {
     function: "invoke",
     family: Family::Invoke,
@@ -305,6 +327,13 @@ pub static INVOKE: Unrouted = Unrouted {
         &BREAK.operation,
         &OCCURRENCE.operation,
         &GET.operation,
+        &SEMAPHORE_ACQUIRE.operation,
+        &SEMAPHORE_HEARTBEAT.operation,
+        &SEMAPHORE_RELEASE.operation,
+        &SEMAPHORE_BREAK.operation,
+        &SEMAPHORE_ENQUEUE.operation,
+        &SEMAPHORE_CAPACITY.operation,
+        &SEMAPHORE_GET.operation,
     ],
 };
 
@@ -368,7 +397,6 @@ operations! {
         id: "acquire",
         path: "/v1/acquire",
         is_direct: true,
-        function: "acquire",
         subject: Subject::Lock,
         family: Family::Ask,
         scope: Some(Scope::Keys),
@@ -403,7 +431,6 @@ operations! {
         id: "acquire_all",
         path: "/v1/acquire-all",
         is_direct: true,
-        function: "acquire-all",
         subject: Subject::Lock,
         family: Family::Ask,
         scope: Some(Scope::Keys),
@@ -444,7 +471,6 @@ operations! {
         id: "heartbeat",
         path: "/v1/heartbeat",
         is_direct: true,
-        function: "heartbeat",
         subject: Subject::Lock,
         family: Family::Hold,
         scope: Some(Scope::Keys),
@@ -468,7 +494,6 @@ operations! {
         id: "release",
         path: "/v1/release",
         is_direct: true,
-        function: "release",
         subject: Subject::Lock,
         family: Family::Hold,
         scope: Some(Scope::Keys),
@@ -488,7 +513,6 @@ operations! {
         id: "want",
         path: "/v1/want",
         is_direct: true,
-        function: "acquire",
         subject: Subject::Lock,
         family: Family::Ask,
         scope: Some(Scope::Keys),
@@ -506,7 +530,6 @@ operations! {
         id: "break",
         path: "/v1/break",
         is_direct: true,
-        function: "break",
         subject: Subject::Lock,
         family: Family::Operate,
         scope: Some(Scope::Keys),
@@ -526,7 +549,6 @@ operations! {
         id: "occurrence",
         path: "/v1/occurrence",
         is_direct: true,
-        function: "break",
         subject: Subject::Lock,
         family: Family::Operate,
         scope: Some(Scope::Keys),
@@ -546,7 +568,6 @@ operations! {
         id: "get",
         path: "/v1/lock",
         is_direct: true,
-        function: "get",
         subject: Subject::Lock,
         family: Family::Read,
         scope: Some(Scope::Keys),
@@ -567,7 +588,6 @@ operations! {
         id: "watch",
         path: "/v1/watch",
         is_direct: false,
-        function: "watch",
         subject: Subject::Lock,
         family: Family::Read,
         scope: Some(Scope::Keys),
@@ -586,7 +606,6 @@ operations! {
         id: "list",
         path: "/v1/locks",
         is_direct: false,
-        function: "list",
         subject: Subject::Lock,
         family: Family::Read,
         scope: Some(Scope::Keys),
@@ -602,7 +621,6 @@ operations! {
         id: "health",
         path: "/v1/health",
         is_direct: false,
-        function: "health",
         subject: Subject::Lock,
         family: Family::Read,
         scope: Some(Scope::Anyone),
@@ -618,7 +636,6 @@ operations! {
         id: "acquirePermits",
         path: "/v1/semaphore/acquire",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Ask,
         scope: Some(Scope::Keys),
@@ -640,7 +657,6 @@ operations! {
         id: "heartbeatPermits",
         path: "/v1/semaphore/heartbeat",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Hold,
         scope: Some(Scope::Keys),
@@ -656,7 +672,6 @@ operations! {
         id: "releasePermits",
         path: "/v1/semaphore/release",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Hold,
         scope: Some(Scope::Keys),
@@ -675,7 +690,6 @@ operations! {
         id: "breakEntry",
         path: "/v1/semaphore/break",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Operate,
         scope: Some(Scope::Keys),
@@ -691,7 +705,6 @@ operations! {
         id: "enqueue",
         path: "/v1/semaphore/enqueue",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Ask,
         scope: Some(Scope::Keys),
@@ -717,7 +730,6 @@ operations! {
         id: "setCapacity",
         path: "/v1/semaphore/capacity",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Operate,
         scope: Some(Scope::Keys),
@@ -738,7 +750,6 @@ operations! {
         id: "getSemaphore",
         path: "/v1/semaphore",
         is_direct: true,
-        function: "semaphore",
         subject: Subject::Semaphore,
         family: Family::Read,
         scope: Some(Scope::Keys),
@@ -757,7 +768,6 @@ operations! {
         id: "begin",
         path: "/v1/transactions/begin",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -790,7 +800,6 @@ operations! {
         id: "add",
         path: "/v1/transactions/add",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -800,6 +809,7 @@ operations! {
             "DescribeTable on items",
             "GetItem on items",
             "PutItem on items",
+            "Query on items",
             "Query on transactions",
             "UpdateItem on items",
             "UpdateItem on transactions",
@@ -821,7 +831,6 @@ operations! {
         id: "commit",
         path: "/v1/transactions/commit",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -853,7 +862,6 @@ operations! {
         id: "rollback",
         path: "/v1/transactions/rollback",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -881,7 +889,6 @@ operations! {
         id: "transaction",
         path: "/v1/transaction",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -897,7 +904,6 @@ operations! {
         id: "get_items",
         path: "/v1/items/get",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -918,7 +924,6 @@ operations! {
         id: "list_items",
         path: "/v1/items/list",
         is_direct: true,
-        function: "transact",
         subject: Subject::Transaction,
         family: Family::Transact,
         scope: Some(Scope::Transactions),
@@ -935,7 +940,6 @@ operations! {
         id: "sweep",
         path: "/v1/transactions/sweep",
         is_direct: true,
-        function: "sweep",
         subject: Subject::Transaction,
         family: Family::Sweep,
         scope: Some(Scope::Transactions),
@@ -963,7 +967,6 @@ operations! {
         id: "list_transactions",
         path: "/v1/transactions",
         is_direct: true,
-        function: "sweep",
         subject: Subject::Transaction,
         family: Family::Sweep,
         scope: Some(Scope::Transactions),
@@ -979,7 +982,6 @@ operations! {
         id: "strays",
         path: "/v1/transactions/strays",
         is_direct: true,
-        function: "sweep",
         subject: Subject::Transaction,
         family: Family::Sweep,
         scope: Some(Scope::Transactions),
@@ -1002,7 +1004,6 @@ operations! {
         id: "unlock",
         path: "/v1/transactions/unlock",
         is_direct: true,
-        function: "sweep",
         subject: Subject::Transaction,
         family: Family::Sweep,
         scope: Some(Scope::Transactions),

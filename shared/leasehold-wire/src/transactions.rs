@@ -53,7 +53,7 @@ pub enum AttributeValue {
     Bs(Vec<String>),
 }
 
-/// One operation on one item: an entry of TransactWriteItems or TransactGetItems.
+/// One operation on one item, an entry of TransactWriteItems or TransactGetItems; or a Query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Entry {
@@ -67,6 +67,8 @@ pub enum Entry {
     Delete(Delete),
     /// Locks the item and checks a condition.
     ConditionCheck(ConditionCheck),
+    /// Locks the items that match a key condition and reads them. It goes into an add of its own.
+    Query(Query),
 }
 
 impl Entry {
@@ -78,7 +80,13 @@ impl Entry {
             Self::Update(_) => "Update",
             Self::Delete(_) => "Delete",
             Self::ConditionCheck(_) => "ConditionCheck",
+            Self::Query(_) => "Query",
         }
+    }
+
+    /// Whether the entry leaves the content of all items, and has no condition that may fail.
+    pub const fn only_reads(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::Query(_))
     }
 }
 
@@ -199,6 +207,35 @@ pub struct ConditionCheck {
     /// Whether the problem `condition-failed` shows the item.
     #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
+}
+
+/// Locks the items that match a key condition and reads them: at most 100.
+///
+/// The items are found in the table, or in an index, and then locked and read in the table by their keys. No other
+/// transaction changes them before the end of this one. Other items that match may come later.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub struct Query {
+    /// The table's name, not an ARN.
+    pub table_name: String,
+    /// An index of the table. Default: the table itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_name: Option<String>,
+    /// The key condition. There is no filter.
+    pub key_condition_expression: String,
+    /// The paths to return. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub projection_expression: Option<String>,
+    /// The `#names` of the expressions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expression_attribute_names: BTreeMap<String, String>,
+    /// The `:values` of the key condition.
+    #[serde(default, skip_serializing_if = "Item::is_empty")]
+    pub expression_attribute_values: Item,
+    /// Whether the sort keys ascend. Default: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan_index_forward: Option<bool>,
 }
 
 /// The state of the item that a write returns.
@@ -355,6 +392,9 @@ pub struct Answer {
     /// The requested item, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<Item>,
+    /// The items of a `Query`, in the order of the sort key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<Item>>,
 }
 
 /// The transaction to commit, and what the caller knows about it.
@@ -364,12 +404,13 @@ pub struct Answer {
 pub struct CommitRequest {
     /// The secret id of the transaction.
     pub transaction_id: String,
-    /// The number of distinct items of the transaction, those of `Get` included. An open transaction with another
-    /// number is not committed: an `add` that was not answered is missing, or was carried out.
+    /// The number of distinct items of the transaction, those of `Get` and those that a `Query` locked included. An
+    /// open transaction with another number is not committed: an `add` that was not answered is missing, or was carried
+    /// out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_items: Option<u64>,
-    /// The number of requests other than `Get` that the caller made, repeats of a call not counted. An open transaction
-    /// with fewer is not committed. Other callers may have made more.
+    /// The number of requests other than `Get` and `Query` that the caller made, repeats of a call not counted. An open
+    /// transaction with fewer is not committed. Other callers may have made more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_writes: Option<u64>,
     /// `TOTAL`: the answer tells the capacity units that the call consumed. Default: `NONE`.

@@ -28,7 +28,9 @@ from .model import (
     Done,
     LockName,
     LockView,
+    OneOfSeveral,
     Page,
+    Permits,
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
@@ -385,7 +387,7 @@ class BaseClient(Generic[G]):
 
     def _together(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         guard: type[L],
         *,
         owner_name: str | None = None,
@@ -399,8 +401,8 @@ class BaseClient(Generic[G]):
     ) -> Together[L]:
         if isinstance(keys, str):
             raise InvalidRequest("must be several keys, not one text", "keys")
-        names: list[LockName] = [(key, None) if isinstance(key, str) else key for key in keys]
-        if len(names) < 2:
+        wanted: list[LockName | Permits] = [(key, None) if isinstance(key, str) else key for key in keys]
+        if len(wanted) < 2:
             raise InvalidRequest("must be 2 to 50", "keys")
         lease = self._settings["lease"] if lease is None else seconds_of(lease, "lease")
         request: _wire.AcquireAllRequest = {
@@ -411,7 +413,7 @@ class BaseClient(Generic[G]):
         }
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         self._core.check_open()
-        return Together(self._core, names, request, lease, holding, guard)
+        return Together(self._core, wanted, request, lease, holding, guard)
 
     def _taken(self, key: str, sort_key: str | None) -> G | None:
         """The guard of this lock that the running flow has, if any."""

@@ -1,21 +1,26 @@
-"""Several locks at once, all or none: acquiring and holding them (K6 of docs/client.md)."""
+"""Several keys at once, locks and permits, all or none: acquiring and holding them (K6 of docs/client.md)."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._acquisition import Asking, Held
 from ._api import HeartbeatContent
 from ._durations import Duration
-from ._guard import BaseLockGuard, BasePermitsGuard, Callback, Granted, Holding, Keeping, call_back
+from ._guard import BaseGuard, BaseLockGuard, BasePermitsGuard, Callback, Granted, Holding, Keeping, call_back
+from ._plan import Ask, Enqueue, Look, plan
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
 from ._watching import WatchFailed, watch
 from .errors import LeaseholdError, LockHeld, LockLost, LockNotFound, LossReason, Unavailable
-from .model import Grants, LockName, LockView, ReleaseOutcome, Renewal, SemaphoreView
+from .model import Grants, LockName, LockView, Permits, PermitsRenewal, ReleaseOutcome, Renewal, SemaphoreView
+from .observations import Observation
 
 if TYPE_CHECKING:
     from . import _wire
@@ -28,21 +33,23 @@ _log = logging.getLogger("leasehold")
 
 
 class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
-    """Requests several locks. While it waits it looks, since polling transactions conflict with the
-    heartbeats of the same rows."""
+    """Requests several keys. While it waits it looks, since polling transactions conflict with the heartbeats
+    of the same rows."""
 
     def __init__(
         self,
         core: Core,
-        names: Sequence[LockName],
+        wanted: Sequence[LockName | Permits],
         request: _wire.AcquireAllRequest,
         lease: float,
         holding: Holding,
         guard: type[L],
     ) -> None:
         """`request` has neither keys nor a lease id."""
+        names = [it.name if isinstance(it, Permits) else it for it in wanted]
         super().__init__(core, names[0], lease, holding, len(names))
         self._names = tuple(names)
+        self._permits = {it.name: it for it in wanted if isinstance(it, Permits)}
         self._request = request
         self._guard = guard
         self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
@@ -52,7 +59,30 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         return any(guard.is_of(name) for guard in locks for name in self._names)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
-        return (await self._core.api.release(self._names[key], lease_id, timeout)).outcome
+        name = self._names[key]
+        if name in self._permits:
+            return await self._core.api.release_permits(name, lease_id, timeout)
+        return (await self._core.api.release(name, lease_id, timeout)).outcome
+
+    def _see(self, lock: LockView) -> None:
+        """Records the view of a key."""
+        if isinstance(lock, SemaphoreView):
+            self._core.entries.see(lock)
+        else:
+            self._core.observations.see(lock)
+
+    def _plan(self, view: SemaphoreView, permits: int) -> Ask | Enqueue | Look:
+        """The next step of a caller that has no place in the queue."""
+        stale_in = partial(self._core.entries.stale_in, view.name)
+        return plan(view, permits, None, stale_in, None, math.inf, 0.0, 0.0)
+
+    def _hopeless_for(self, lock: LockView) -> float:
+        """Seconds for which another request is refused by this key, unless the key changes."""
+        wanted = self._permits.get(lock.name)
+        if isinstance(lock, SemaphoreView):
+            step = None if wanted is None else self._plan(lock, wanted.permits)
+            return step.seconds if isinstance(step, Look) else 0.0
+        return self._core.observations.see(lock).stale_at - self._core.world.now()
 
     async def _look(self, held: Held, budget: Budget, poll_interval: float | None, sleep: Pause) -> Held:
         """Returns when no refused lock still looks held and alive, or the wait is over."""
@@ -60,26 +90,31 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         waited_for = {lock.name: lock for lock in self._refused}
         looked = False
         while True:
-            now = world.now()
-            stale_at = {name: self._core.observations.see(lock).stale_at for name, lock in waited_for.items()}
-            alive = [name for name, at in stale_at.items() if at > now]
-            left = budget.deadline - now
+            hopeless_for = {name: self._hopeless_for(lock) for name, lock in waited_for.items()}
+            alive = [name for name, seconds in hopeless_for.items() if seconds > 0]
+            left = budget.deadline - world.now()
             pause = poll_pause(poll_interval, 0.0, world.chance())
             if not alive and not looked:
                 await sleep(max(0.0, min(left, pause)))  # the same request was refused just now
             if not alive or left <= 0:
                 return held
             looked, name = True, alive[0]
-            within = min(left, stale_at[name] + 0.001 - now)
+            within = min(left, hopeless_for[name] + 0.001)
             if self._request.get("staleness") == "clock":
                 within = min(within, pause)
             lock = await self._change(waited_for[name], within, pause, poll_interval, sleep)
-            if lock is None or lock.state == "released" or isinstance(lock, SemaphoreView):
+            is_semaphore = isinstance(lock, SemaphoreView)
+            if (
+                lock is None
+                or is_semaphore != (name in self._permits)
+                or (not is_semaphore and lock.state == "released")
+            ):
                 del waited_for[name]
-            else:
-                waited_for[name] = lock
-                held = self._held(lock)
-                budget.saw(lock.record_version_number, lock.lease, world.now())
+                continue
+            self._see(lock)
+            waited_for[name] = lock
+            held = self._shown(lock)
+            budget.saw(lock.watched, _longest_lease(lock), world.now())
             if self._request.get("staleness") == "clock":
                 return held
 
@@ -94,6 +129,8 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
                 pause = max(pause, error.retry_after)
         await sleep(min(within, pause))
         try:
+            if isinstance(lock, SemaphoreView):
+                return await self._core.api.get_semaphore(lock.name, request_timeout(self._seconds))
             return await self._core.api.get_lock(lock.name, request_timeout(self._seconds))
         except LockNotFound:
             return None
@@ -104,9 +141,29 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
             **self._request,
             "leaseId": self._lease_id,
             "keys": [
-                _wanted(name, None if by_clock else self._core.observations.stale_version(name)) for name in self._names
+                self._wanted_permits(self._permits[name], by_clock)
+                if name in self._permits
+                else _wanted(name, None if by_clock else self._core.observations.stale_version(name))
+                for name in self._names
             ],
         }
+
+    def _wanted_permits(self, wanted: Permits, by_clock: bool) -> _wire.WantedLock:
+        view = None if by_clock else self._core.entries.view(wanted.name)
+        step = None if view is None else self._plan(view, wanted.permits)
+        dead: list[_wire.ObservedEntry] = []
+        for entry in step.names if isinstance(step, Ask) else ():
+            dead.append({"holderId": entry.id, "version": entry.version, "permits": entry.permits})
+        return {**_wanted(wanted.name, None), "permits": wanted.permits, "capacity": wanted.of, "observed": dead}
+
+    def _shown(self, lock: LockView) -> Held:
+        """The refusal by this key. Of a semaphore, the entry that may be stale first counts."""
+        if not isinstance(lock, SemaphoreView):
+            return self._held(lock)
+        now = self._core.world.now()
+        observations = [self._core.entries.observation(lock.name, entry) for entry in lock.entries]
+        first = min(observations, key=lambda o: o.stale_at, default=Observation(lock.changed, 0.0, now))
+        return Held(lock, first, max(0.0, first.stale_at - now))
 
     async def _ask(self, timeout: float) -> L | Held:
         try:
@@ -114,24 +171,43 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         except LockHeld as error:
             self._refused = error.locks
             for lock in error.locks:
-                self._core.observations.see(lock)
-            return self._held(error.lock)
+                self._see(lock)
+            return self._shown(error.lock)
         granted = self._believe(grants.lease, Granted("created", grants.owner_name))
         for name in self._names:
             self._core.observations.forget(name)
         return self._guard([self._member(name, grants, granted) for name in self._names])
 
-    def _member(self, name: LockName, grants: Grants, granted: Granted) -> BaseLockGuard:
-        return BaseLockGuard(
+    def _member(self, name: LockName, grants: Grants, granted: Granted) -> BaseGuard:
+        renewal: Renewal = Renewal(grants.versions[name], grants.lease, grants.fencing_token)
+        kind: type[BaseGuard] = BaseLockGuard
+        if name in self._permits:
+            kind = BasePermitsGuard
+            granted = replace(granted, capacity=self._permits[name].of)
+            renewal = PermitsRenewal(
+                renewal.record_version_number,
+                renewal.lease,
+                renewal.fencing_token,
+                holder_id=grants.holder_ids[name],
+                permits=self._permits[name].permits,
+            )
+        return kind(
             self._core,
             name=name,
             lease_id=self._lease_id,
             lease=deepcopy(self._lease),
             last_number=self._numbers.last,
-            renewal=Renewal(grants.versions[name], grants.lease, grants.fencing_token),
+            renewal=renewal,
             holding=self._holding,
             granted=granted,
         )
+
+
+def _longest_lease(lock: LockView) -> float:
+    """The lease after which each holder that is dead counts as dead."""
+    if isinstance(lock, SemaphoreView):
+        return max((entry.lease for entry in lock.entries), default=0.0)
+    return lock.lease
 
 
 def _wanted(name: LockName, observed: str | None) -> _wire.WantedLock:
@@ -144,10 +220,10 @@ def _wanted(name: LockName, observed: str | None) -> _wire.WantedLock:
 
 
 class BaseLocksGuard(Keeping):
-    """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
-    others are released."""
+    """Several keys, locks and permits, under one lease id and one fencing token. The loss of one is the loss of
+    all, and the others are released."""
 
-    def __init__(self, members: Sequence[BaseLockGuard]) -> None:
+    def __init__(self, members: Sequence[BaseGuard]) -> None:
         self._members = tuple(members)
         self._core = members[0]._core
         self._state = threading.RLock()
@@ -167,6 +243,11 @@ class BaseLocksGuard(Keeping):
     def sort_keys(self) -> tuple[str | None, ...]:
         """The locks' sort keys, on a table that has one."""
         return tuple(member.sort_key for member in self._members)
+
+    @property
+    def permits(self) -> dict[str, int]:
+        """The permits that are held of each semaphore, by its key."""
+        return {member.key: member.permits for member in self._members if isinstance(member, BasePermitsGuard)}
 
     @property
     def owner_name(self) -> str | None:
@@ -263,7 +344,7 @@ class BaseLocksGuard(Keeping):
         await self._over.wait(timeout)
         return self.lost
 
-    async def _one_lost(self, lost: BaseLockGuard) -> None:
+    async def _one_lost(self, lost: BaseGuard) -> None:
         if not self._over.is_set():
             self._over.set()
             self._core.runtime.schedule(self._give_back, self._core.world.now(), at_exit=True)

@@ -89,6 +89,19 @@ class ReadOptions(TypedDict, total=False):
     """The expression's `#names`."""
 
 
+class QueryOptions(TypedDict, total=False):
+    """The options of a query in a transaction, whose values are the key condition's."""
+
+    index_name: str | None
+    """An index to find the items in."""
+    names: Mapping[str, str] | None
+    """The expressions' `#names`."""
+    projection: str | None
+    """The attributes to answer with. Default: all."""
+    forward: bool | None
+    """False: by descending sort keys. Default: true."""
+
+
 class UpdateOptions(TypedDict, total=False):
     """The options of an update, whose values are the expression's."""
 
@@ -222,6 +235,28 @@ class BaseTransaction:
         members = {"Key": key, "ProjectionExpression": projection, "ExpressionAttributeNames": names}
         return await self._one("Get", table, members)
 
+    async def _query(
+        self,
+        table: str,
+        key_condition: str,
+        values: Mapping[str, Value],
+        *,
+        index_name: str | None = None,
+        names: Mapping[str, str] | None = None,
+        projection: str | None = None,
+        forward: bool | None = None,
+    ) -> list[Item]:
+        members = {
+            "IndexName": index_name,
+            "KeyConditionExpression": key_condition,
+            "ExpressionAttributeValues": values,
+            "ExpressionAttributeNames": names,
+            "ProjectionExpression": projection,
+            "ScanIndexForward": forward,
+        }
+        (answer,) = await self._send([_request("Query", table, members)])
+        return [from_item(item) for item in answer["items"]]
+
     async def _write(
         self,
         operation: str,
@@ -253,20 +288,21 @@ class BaseTransaction:
         await self._write("ConditionCheck", table, {"Key": key}, condition=condition, values=values, names=names)
 
     async def _one(self, operation: str, table: str, members: Mapping[str, object]) -> Item | None:
-        given = {name: value for name, value in members.items() if value is not None}
-        return (await self._add([{operation: {"TableName": table, **given}}]))[0]
+        return (await self._add([_request(operation, table, members)]))[0]
 
     async def _add(self, requests: Iterable[Request]) -> list[Item | None]:
+        return _answers(await self._send(requests))
+
+    async def _send(self, requests: Iterable[Request]) -> list[Mapping[str, Any]]:
         entries = _entries(requests)
         if not entries:
-            return _answers(await self._call("add", {"requests": entries}, _list))
+            return await self._call("add", {"requests": entries}, _list)
         name = self._calls.begin(entries)
         try:
-            answers = await self._call("add", {"requests": entries, "callId": name}, _list)
+            return await self._call("add", {"requests": entries, "callId": name}, _list)
         except LeaseholdError as error:
             self._calls.fail(entries, name, error)
             raise
-        return _answers(answers)
 
     async def _open(self) -> None:
         """Begins, and leaves nothing open if the caller is cancelled meanwhile."""
@@ -391,7 +427,7 @@ class _Calls:
         self._lock = threading.Lock()
         self._unsettled: list[tuple[list[dict[str, Any]], str, bool]] = []
         self.writes = 0
-        """The number of requests other than `Get` that were made, and not refused."""
+        """The number of requests other than `Get` and `Query` that were made, and not refused."""
 
     def begin(self, entries: list[dict[str, Any]]) -> str:
         """Names a call. The repeat of one that was not carried out as a whole has the name of that one."""
@@ -417,7 +453,7 @@ class _Calls:
                 self._unsettled.append((entries, name, is_unknown))
 
     def _count(self, entries: list[dict[str, Any]], sign: int) -> None:
-        self.writes += sign * sum("Get" not in entry for entry in entries)
+        self.writes += sign * sum(entry.keys().isdisjoint(("Get", "Query")) for entry in entries)
 
 
 async def _call(
@@ -595,6 +631,11 @@ class Tries:
             return False
         await self._core.closed.wait(pause)
         return True
+
+
+def _request(operation: str, table: str, members: Mapping[str, object]) -> Request:
+    given = {name: value for name, value in members.items() if value is not None}
+    return {operation: {"TableName": table, **given}}
 
 
 def _entries(requests: Iterable[Request]) -> list[dict[str, Any]]:

@@ -707,6 +707,7 @@ class Answer(TypedDict):
     """
 
     item: NotRequired[Item | None]
+    items: NotRequired[list[Item] | None]
 
 
 class AttributeValue6(TypedDict):
@@ -829,7 +830,15 @@ class Entry5(TypedDict):
     ConditionCheck: ConditionCheck
 
 
-Entry: TypeAlias = Entry1 | Entry2 | Entry3 | Entry4 | Entry5
+class Entry6(TypedDict):
+    """
+    Locks the items that match a key condition and reads them. It goes into an add of its own.
+    """
+
+    Query: Query
+
+
+Entry: TypeAlias = Entry1 | Entry2 | Entry3 | Entry4 | Entry5 | Entry6
 
 
 class Get(TypedDict):
@@ -976,6 +985,23 @@ class Put(TypedDict):
     Item: Item
     ReturnValues: NotRequired[ReturnValues]
     ReturnValuesOnConditionCheckFailure: NotRequired[ReturnOnFailure]
+    TableName: str
+
+
+class Query(TypedDict):
+    """
+    Locks the items that match a key condition and reads them: at most 100.
+
+    The items are found in the table, or in an index, and then locked and read in the table by their keys. No other
+    transaction changes them before the end of this one. Other items that match may come later.
+    """
+
+    ExpressionAttributeNames: NotRequired[dict[str, str]]
+    ExpressionAttributeValues: NotRequired[Item]
+    IndexName: NotRequired[str | None]
+    KeyConditionExpression: str
+    ProjectionExpression: NotRequired[str | None]
+    ScanIndexForward: NotRequired[bool | None]
     TableName: str
 
 

@@ -39,7 +39,7 @@ from ._watching import Observer
 from ._world import World
 from .errors import AlreadyDone, CloseError, InvalidRequest, LockLost
 from .guard import Guard, LocksGuard
-from .model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from .model import Done, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
@@ -178,24 +178,23 @@ class Client(BaseClient[Guard], TransactionCalls):
             yield guard
 
     @explicit_options(BaseClient._together)
-    def try_acquire_all(
-        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
-    ) -> LocksGuard | Held:
-        """Sends one request for several locks, all or none, without a retry. `keys`: 2 to 50, each a key or a
-        pair of key and sort key. `Held` names one of the locks that others hold."""
+    def try_acquire_all(self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]) -> LocksGuard | Held:
+        """Sends one request for several keys, all or none, without a retry. `keys`: 2 to 50, each a key, a pair
+        of key and sort key, or `Permits`. `Held` names one of the keys that others hold or wait for."""
         return run(self._once(self._together(keys, LocksGuard, **options)))
 
     @explicit_options(BaseClient._together)
     def acquire_all(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         *,
         wait: Wait = "lease",
         cancel: threading.Event | None = None,
         **options: Unpack[TogetherOptions],
     ) -> LocksGuard | Held:
-        """Waits until all locks are granted at once. No caller holds some of the locks while it waits, so two
-        callers never wait for each other. Otherwise as `acquire`."""
+        """Waits until all keys are granted at once. No caller holds some of the keys while it waits, so two
+        callers never wait for each other. A semaphore in whose queue somebody waits refuses. Otherwise as
+        `acquire`."""
         sleep = partial(pause_until, self._core, cancel)
         return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
 
@@ -203,7 +202,7 @@ class Client(BaseClient[Guard], TransactionCalls):
     @contextmanager
     def lock_all(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         *,
         wait: Wait = "lease",
         cancel: threading.Event | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -22,6 +22,27 @@ Item: TypeAlias = dict[str, Value]
 """Values by attribute name."""
 
 LockName: TypeAlias = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Permits:
+    """Permits of a semaphore, as one of several keys that are acquired together."""
+
+    key: str
+    permits: int = 1
+    _: KW_ONLY
+    of: int
+    """The number of permits in all, if the semaphore is new. An existing one keeps its capacity."""
+    sort_key: str | None = None
+
+    @property
+    def name(self) -> LockName:
+        """Key and sort key."""
+        return self.key, self.sort_key
+
+
+OneOfSeveral: TypeAlias = "str | tuple[str, str] | Permits"
+"""A lock, by its key or with its sort key, or permits."""
 """Key and sort key."""
 
 ReleaseOutcome: TypeAlias = Literal["released", "replayed", "absent"]
@@ -329,6 +350,7 @@ class Grants:
     lease: float
     fencing_token: int
     versions: Mapping[LockName, str]
+    holder_ids: Mapping[LockName, str]
 
     @classmethod
     def from_wire(cls, answer: _wire.AcquireAllResponse) -> Grants:
@@ -337,6 +359,7 @@ class Grants:
             lease=answer["leaseDurationMs"] / 1000,
             fencing_token=answer["fencingToken"],
             versions={(lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]},
+            holder_ids={(lock["key"], lock.get("sortKey")): lock.get("holderId") or "" for lock in answer["locks"]},
         )
 
 

@@ -19,6 +19,7 @@ from ._transactions import (
     Isolation,
     ListOptions,
     Participant,
+    QueryOptions,
     ReadOptions,
     Request,
     ReturnValues,
@@ -64,6 +65,15 @@ class Transaction(BaseTransaction):
         """Locks an item and reads it; `None` if there is none. No other transaction changes or creates the
         item before this one ends."""
         return run(self._get(table, key, **options))
+
+    @explicit_options(BaseTransaction._query)
+    def query(
+        self, table: str, key_condition: str, values: Mapping[str, Value], **options: Unpack[QueryOptions]
+    ) -> list[Item]:
+        """Locks the items that match a key condition, at most 100, and reads them. No other transaction changes them
+        before this one ends. Other items that match may come later: docs/transactions.md says how to prevent
+        that."""
+        return run(self._query(table, key_condition, values, **options))
 
     @explicit_options(BaseTransaction._write)
     def put(self, table: str, item: Mapping[str, Value], **options: Unpack[WriteOptions]) -> Item | None:

@@ -69,7 +69,7 @@ impl Caller {
     }
 
     /// Returns the name for the log, where there are rules.
-    pub(crate) fn name(&self) -> Option<&str> {
+    pub fn name(&self) -> Option<&str> {
         self.principal.as_ref().map(Principal::as_str)
     }
 

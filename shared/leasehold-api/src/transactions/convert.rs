@@ -1,8 +1,9 @@
 //! Converts between the wire and the protocol.
 
 use leasehold_transactions::{
-    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, ReadRequest, ReturnValues,
-    State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage, TransactionRequest, Units,
+    Action, Answer, Error, Isolation, Item, ItemKey, ItemPage, ListRequest, Participant, QueryRequest, ReadRequest,
+    ReturnValues, State, Status, Stray, StrayPage, StraysRequest, Swept, TransactionId, TransactionPage,
+    TransactionRequest, Units,
 };
 use leasehold_wire::transactions::{self as wire, Entry, ReturnOnFailure};
 use leasehold_wire::{Problem, ProblemType, RefusedItem};
@@ -13,6 +14,30 @@ use super::{dynamodb_json, limits};
 pub(super) fn requests(entries: Vec<Entry>) -> Result<Vec<TransactionRequest>, Problem> {
     limits::check_entries(&entries)?;
     entries.into_iter().enumerate().map(|(index, entry)| request(index, entry)).collect()
+}
+
+/// The requests of an add.
+pub(super) enum Added {
+    Requests(Vec<TransactionRequest>),
+    Query(QueryRequest),
+}
+
+/// Reads the entries of an add: requests, or one Query.
+pub(super) fn added(mut entries: Vec<Entry>) -> Result<Added, Problem> {
+    if !matches!(entries[..], [Entry::Query(_)]) {
+        return requests(entries).map(Added::Requests);
+    }
+    limits::check_entries(&entries)?;
+    let Some(Entry::Query(query)) = entries.pop() else { return Ok(Added::Requests(Vec::new())) };
+    Ok(Added::Query(QueryRequest {
+        table: query.table_name,
+        index: query.index_name,
+        key_condition: query.key_condition_expression,
+        projection: query.projection_expression,
+        names: query.expression_attribute_names.into_iter().collect(),
+        values: item("requests[0].Query.ExpressionAttributeValues", query.expression_attribute_values)?,
+        forward: query.scan_index_forward.unwrap_or(true),
+    }))
 }
 
 fn request(index: usize, entry: Entry) -> Result<TransactionRequest, Problem> {
@@ -65,6 +90,11 @@ fn request(index: usize, entry: Entry) -> Result<TransactionRequest, Problem> {
             return_values: ReturnValues::None,
             return_item_on_failure: check.return_values_on_condition_check_failure == ReturnOnFailure::AllOld,
         },
+        Entry::Query(_) => {
+            let detail =
+                "A Query goes into an add of its own, with nothing beside it, after the transaction was begun.";
+            return Err(Problem::invalid(place, detail));
+        }
     })
 }
 
@@ -143,7 +173,7 @@ pub(super) fn items(items: Vec<Option<Item>>, is_single: bool) -> wire::GetItems
     if is_single {
         return wire::GetItemsResponse { item: shown.next().flatten(), ..wire::GetItemsResponse::default() };
     }
-    let answers = Some(shown.map(|item| wire::Answer { item }).collect());
+    let answers = Some(shown.map(|item| wire::Answer { item, items: None }).collect());
     wire::GetItemsResponse { answers, ..wire::GetItemsResponse::default() }
 }
 
@@ -201,7 +231,12 @@ pub(super) fn strays(page: StrayPage) -> wire::StraysResponse {
 }
 
 pub(super) fn answer(answer: Answer) -> wire::Answer {
-    wire::Answer { item: answer.item.map(dynamodb_json::show) }
+    wire::Answer { item: answer.item.map(dynamodb_json::show), items: None }
+}
+
+/// The answer to a Query.
+pub(super) fn found(items: Vec<Item>) -> wire::Answer {
+    wire::Answer { item: None, items: Some(items.into_iter().map(dynamodb_json::show).collect()) }
 }
 
 pub(super) fn status(status: Status, id: Option<&TransactionId>) -> wire::Transaction {

@@ -63,6 +63,15 @@ fn check_entry(index: usize, entry: &Entry) -> Result<(), Problem> {
             Some(&checked.expression_attribute_values),
             [("ConditionExpression", Some(checked.condition_expression.as_str()))],
         ),
+        Entry::Query(query) => check(
+            &place,
+            &query.expression_attribute_names,
+            Some(&query.expression_attribute_values),
+            [
+                ("KeyConditionExpression", Some(query.key_condition_expression.as_str())),
+                ("ProjectionExpression", query.projection_expression.as_deref()),
+            ],
+        ),
     }
 }
 

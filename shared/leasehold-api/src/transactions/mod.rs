@@ -14,6 +14,7 @@ use leasehold_wire::transactions::{
 use leasehold_wire::{Problem, ProblemType};
 use tracing::{Span, field};
 
+use self::convert::Added;
 use crate::counts;
 use crate::traced::{OperationSpan, traced, wire_name};
 
@@ -106,11 +107,21 @@ impl TransactionService {
                 let detail = format!("callId must have 1 to {MAX_CALL_ID_BYTES} bytes.");
                 return Err(Problem::invalid("callId", detail));
             }
-            let requests = convert::requests(request.requests)?;
-            let added =
-                async { self.transactions.add(&id, requests, call_id).await.map_err(|error| logged_problem(&error)) };
+            let added = convert::added(request.requests)?;
+            let added = async {
+                match added {
+                    Added::Requests(requests) => {
+                        let answers = self.transactions.add(&id, requests, call_id).await;
+                        answers.map(|answers| answers.into_iter().map(convert::answer).collect())
+                    }
+                    Added::Query(query) => {
+                        let items = self.transactions.query(&id, &query, call_id).await;
+                        items.map(|items| vec![convert::found(items)])
+                    }
+                }
+                .map_err(|error| logged_problem(&error))
+            };
             let (answers, consumed_capacity) = measured(request.return_consumed_capacity, added).await?;
-            let answers = answers.into_iter().map(convert::answer).collect();
             let transaction_id = id.reveal().to_owned();
             Ok(("added".to_owned(), AddResponse { transaction_id, answers, consumed_capacity }))
         })

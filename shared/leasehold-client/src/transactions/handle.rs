@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_wire::operation;
 use leasehold_wire::transactions::{
-    AddRequest, AddResponse, BeginRequest, BeginResponse, CommitRequest, CommitResponse, ConsumedCapacity, EndRequest,
-    EndResponse, Entry, Item,
+    AddRequest, AddResponse, Answer, BeginRequest, BeginResponse, CommitRequest, CommitResponse, ConsumedCapacity,
+    EndRequest, EndResponse, Entry, Item,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ pub struct Transaction {
 struct Progress {
     /// The number of calls that were given a name.
     calls: u64,
-    /// The number of requests other than `Get` that this handle made, and that were not refused.
+    /// The number of requests other than `Get` and `Query` that this handle made, and that were not refused.
     writes: u64,
     unsettled: Vec<Unsettled>,
     /// The time of the last contact with the service.
@@ -110,6 +110,19 @@ impl Transaction {
         self.one(Request::get(table, key)).await?.map(from_item).transpose()
     }
 
+    /// Locks the items that match the key condition of [`Request::query`], at most 100, and returns them in the order
+    /// of the sort key. No other transaction changes them before this one ends. Other items that match may come later:
+    /// `docs/transactions.md` says how to prevent that.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::add`]; [`ErrorKind::InvalidRequest`] if more items match, or an item is not of this
+    /// type.
+    pub async fn query<T: DeserializeOwned>(&self, query: Request) -> Result<Vec<T>, Error> {
+        let answer = self.send([query]).await?.pop().and_then(|answer| answer.items);
+        let items = answer.ok_or_else(|| Error::invalid("query", "this is no query"))?;
+        items.into_iter().map(from_item).collect()
+    }
+
     /// Puts an item in place of the existing one.
     ///
     /// # Errors
@@ -160,6 +173,10 @@ impl Transaction {
         &self,
         requests: impl IntoIterator<Item = R>,
     ) -> Result<Vec<Option<Item>>, Error> {
+        Ok(self.send(requests).await?.into_iter().map(|answer| answer.item).collect())
+    }
+
+    async fn send<R: Into<Request>>(&self, requests: impl IntoIterator<Item = R>) -> Result<Vec<Answer>, Error> {
         let requests: Vec<_> = requests.into_iter().map(|request| request.into().entry()).collect::<Result<_, _>>()?;
         let call_id = self.state().begin_call(&self.handle, &requests);
         let request = AddRequest {
@@ -174,7 +191,7 @@ impl Transaction {
         }
         let response: AddResponse = answered?;
         self.count(response.consumed_capacity);
-        Ok(response.answers.into_iter().map(|answer| answer.item).collect())
+        Ok(response.answers)
     }
 
     /// Tells the service that the transaction is alive.
@@ -338,9 +355,9 @@ impl Progress {
     }
 }
 
-/// The number of requests other than `Get`.
+/// The number of requests other than `Get` and `Query`.
 fn writes(requests: &[Entry]) -> u64 {
-    requests.iter().filter(|entry| !matches!(entry, Entry::Get(_))).count() as u64
+    requests.iter().filter(|entry| !entry.only_reads()).count() as u64
 }
 
 impl Drop for Transaction {

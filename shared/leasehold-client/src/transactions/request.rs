@@ -1,17 +1,17 @@
-//! Builds one operation on one item.
+//! Builds one operation on one item, or a query.
 
 use std::collections::BTreeMap;
 
 use leasehold_wire::transactions::{
-    ConditionCheck, Delete, Entry, Get, Item, Put, ReturnOnFailure, ReturnValues, Update,
+    ConditionCheck, Delete, Entry, Get, Item, Put, Query, ReturnOnFailure, ReturnValues, Update,
 };
 use serde::Serialize;
 
 use super::item::{to_item, to_value};
 use crate::Error;
 
-/// One operation on one item, like an entry of TransactWriteItems or TransactGetItems. A value that DynamoDB has no
-/// type for is refused when the request is sent.
+/// One operation on one item, like an entry of TransactWriteItems or TransactGetItems; or a query. A value that
+/// DynamoDB has no type for is refused when the request is sent.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request(Result<Entry, Error>);
@@ -55,6 +55,36 @@ impl Request {
         }))
     }
 
+    /// Locks the items that match a key condition, at most 100, and reads them: for [`Transaction::query`].
+    ///
+    /// [`Transaction::query`]: super::Transaction::query
+    pub fn query(table: impl Into<String>, key_condition: impl Into<String>) -> Self {
+        let (table_name, key_condition_expression) = (table.into(), key_condition.into());
+        Self(Ok(Entry::Query(Query { table_name, key_condition_expression, ..Query::default() })))
+    }
+
+    /// Finds the items of a query in an index of the table.
+    pub fn index(self, name: impl Into<String>) -> Self {
+        self.with(|entry| match entry {
+            Entry::Query(query) => {
+                query.index_name = Some(name.into());
+                Ok(())
+            }
+            _ => Err("index"),
+        })
+    }
+
+    /// Returns the items of a query by descending sort keys.
+    pub fn descending(self) -> Self {
+        self.with(|entry| match entry {
+            Entry::Query(query) => {
+                query.scan_index_forward = Some(false);
+                Ok(())
+            }
+            _ => Err("order"),
+        })
+    }
+
     /// Adds a condition to a write, which must hold for the item as it was when the transaction locked it.
     pub fn when(self, condition: impl Into<String>) -> Self {
         self.with(|entry| match entry {
@@ -64,15 +94,16 @@ impl Request {
                 *condition_expression = Some(condition.into());
                 Ok(())
             }
-            Entry::ConditionCheck(_) | Entry::Get(_) => Err("condition"),
+            Entry::ConditionCheck(_) | Entry::Get(_) | Entry::Query(_) => Err("condition"),
         })
     }
 
-    /// Limits the answer of a get to these paths.
+    /// Limits the answer of a get or a query to these paths.
     pub fn project(self, projection: impl Into<String>) -> Self {
         self.with(|entry| match entry {
-            Entry::Get(get) => {
-                get.projection_expression = Some(projection.into());
+            Entry::Get(Get { projection_expression: paths, .. })
+            | Entry::Query(Query { projection_expression: paths, .. }) => {
+                *paths = Some(projection.into());
                 Ok(())
             }
             _ => Err("projection"),
@@ -118,7 +149,7 @@ impl Request {
                 *return_values = wanted;
                 Ok(())
             }
-            Entry::ConditionCheck(_) | Entry::Get(_) => Err("returned values"),
+            Entry::ConditionCheck(_) | Entry::Get(_) | Entry::Query(_) => Err("returned values"),
         })
     }
 
@@ -132,7 +163,7 @@ impl Request {
                 *shown = ReturnOnFailure::AllOld;
                 Ok(())
             }
-            Entry::Get(_) => Err("condition"),
+            Entry::Get(_) | Entry::Query(_) => Err("condition"),
         })
     }
 
@@ -162,7 +193,8 @@ fn names(entry: &mut Entry) -> &mut BTreeMap<String, String> {
         | Entry::Put(Put { expression_attribute_names: names, .. })
         | Entry::Update(Update { expression_attribute_names: names, .. })
         | Entry::Delete(Delete { expression_attribute_names: names, .. })
-        | Entry::ConditionCheck(ConditionCheck { expression_attribute_names: names, .. }) => names,
+        | Entry::ConditionCheck(ConditionCheck { expression_attribute_names: names, .. })
+        | Entry::Query(Query { expression_attribute_names: names, .. }) => names,
     }
 }
 
@@ -171,7 +203,8 @@ fn values(entry: &mut Entry) -> Option<&mut Item> {
         Entry::Put(Put { expression_attribute_values: values, .. })
         | Entry::Update(Update { expression_attribute_values: values, .. })
         | Entry::Delete(Delete { expression_attribute_values: values, .. })
-        | Entry::ConditionCheck(ConditionCheck { expression_attribute_values: values, .. }) => Some(values),
+        | Entry::ConditionCheck(ConditionCheck { expression_attribute_values: values, .. })
+        | Entry::Query(Query { expression_attribute_values: values, .. }) => Some(values),
         Entry::Get(_) => None,
     }
 }
@@ -213,6 +246,15 @@ mod tests {
                 "ExpressionAttributeNames": {"#b": "balance"}
             }})
         );
+        let query = Request::query("t", "#c = :c").name("#c", "customer").value(":c", 7);
+        assert_eq!(
+            written(query.index("by-customer").descending().project("#c")),
+            json!({"Query": {
+                "TableName": "t", "IndexName": "by-customer", "KeyConditionExpression": "#c = :c",
+                "ProjectionExpression": "#c", "ExpressionAttributeNames": {"#c": "customer"},
+                "ExpressionAttributeValues": {":c": {"N": "7"}}, "ScanIndexForward": false
+            }})
+        );
         let check = Request::check("t", &key, "attribute_exists(id)");
         assert_eq!(
             written(check),
@@ -227,6 +269,9 @@ mod tests {
         for request in [
             Request::get("t", json!({"id": 1})).when("a = b"),
             Request::get("t", json!({"id": 1})).value(":a", 1),
+            Request::get("t", json!({"id": 1})).index("i"),
+            Request::put("t", json!({"id": 1})).descending(),
+            Request::query("t", "a = :a").when("a = b"),
             Request::get("t", "no key"),
             Request::put("t", json!({"id": 1})).project("a"),
             Request::check("t", json!({"id": 1}), "a = b").returning(ReturnValues::AllOld),

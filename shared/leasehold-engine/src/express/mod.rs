@@ -508,7 +508,7 @@ impl<'a> Sight<'a> {
             size += size_of(name, &new)?;
             match item.iter_mut().find(|(found, _)| found == name) {
                 Some((_, old)) => {
-                    size -= size_of(name, &**old)?;
+                    size -= size_of(name, old)?;
                     *old = new;
                 }
                 None => item.push((Cow::Borrowed(name), new)),

@@ -240,7 +240,7 @@ fn short_way_gives_the_engines_answers_and_rows() {
         tried.express.commit().expect("committed");
         reference.express.commit().expect("nothing to commit");
     }
-    assert!(tried.short > 500 && applied > 300, "seed {seed}: {} short answers, {applied} applied", tried.short);
+    assert!(tried.short > 500 && applied > 50, "seed {seed}: {} short answers, {applied} applied", tried.short);
     assert_eq!(crate::integrity::damage(&folder.path().join("tried")).expect("read"), None, "seed {seed}");
 }
 

@@ -4,16 +4,16 @@ mod transactions;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
-use leasehold_api::{ExecutionSecret, Route, Routed, Service, cleanup, direct, document};
+use leasehold_api::{Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
-use leasehold_wire::operation::{CLEANUP, INVOKE, Operation, Subject};
+use leasehold_wire::operation::{CLEANUP, Family, INVOKE, Operation};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
 use crate::gateway::{self, named};
-use crate::{Config, Emf, config, init, trace};
+use crate::{Config, Emf, StackSecret, config, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
 
@@ -22,10 +22,8 @@ pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, ru
 pub enum Serves {
     /// These operations, over HTTP.
     Http(Vec<&'static Route<Service>>),
-    /// All operations on locks, by direct invocation.
+    /// All operations on locks and semaphores, by direct invocation.
     Direct,
-    /// All operations on semaphores, over HTTP and by direct invocation.
-    Semaphores,
     /// The ends of Step Functions executions.
     Cleanup,
     /// All operations on locks and semaphores, over HTTP and by direct invocation.
@@ -36,17 +34,14 @@ impl Serves {
     /// Returns what the function with this handler answers.
     pub fn by_handler(handler: &str) -> Option<Self> {
         Some(match handler {
-            // The routes of heartbeat and release may lead to this function too.
-            "acquire" => {
-                Self::Http(routes(|operation| ["acquire", "heartbeat", "release"].contains(&operation.function)))
-            }
-            "semaphore" => Self::Semaphores,
+            // One function in place of those of two families.
+            "acquire" => Self::Http(routes(|operation| matches!(operation.family, Family::Hold | Family::Ask))),
             // No handler was chosen: `cargo lambda watch`.
             "bootstrap" => Self::Everything,
             function if function == INVOKE.function => Self::Direct,
             function if function == CLEANUP.function => Self::Cleanup,
             function => {
-                let routes = routes(|operation| operation.function == function);
+                let routes = routes(|operation| operation.function() == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
             }
         })
@@ -84,10 +79,14 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
-    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_secret, .. } = config;
+    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_key, .. } = config;
+    let secret = match execution_key {
+        Some(key) => StackSecret::by_key(init::kms_client()?, key),
+        None => StackSecret::default(),
+    };
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
     let service = service.check_takeovers_by_clock(takeover_clock_check);
-    Ok((Function { service, access, jwt_claim, execution_secret }, metrics))
+    Ok((Function { service, access, jwt_claim, secret }, metrics))
 }
 
 /// Prints the counts before the answer is sent: Lambda may stop the process as soon as it has the answer.
@@ -107,18 +106,13 @@ pub struct Function {
     /// The claim that names the bearer of a token.
     pub jwt_claim: String,
     /// Makes the lease ids of Step Functions executions.
-    pub execution_secret: ExecutionSecret,
+    pub secret: StackSecret,
 }
 
 impl Function {
     /// A function without rules of access: every caller may do everything.
     pub fn unrestricted(service: Service) -> Self {
-        Self {
-            service,
-            access: Access::default(),
-            jwt_claim: String::new(),
-            execution_secret: ExecutionSecret::default(),
-        }
+        Self { service, access: Access::default(), jwt_claim: String::new(), secret: StackSecret::default() }
     }
 
     /// Answers one event with the function that `serves` names.
@@ -128,10 +122,11 @@ impl Function {
     pub async fn answer(&self, serves: &Serves, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         match serves {
             Serves::Http(routes) => self.answer_http(routes, event).await,
-            Serves::Direct => self.answer_direct(event).await,
-            Serves::Semaphores => self.answer_semaphore(event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
-            Serves::Everything => self.answer_either(&routes(|_| true), event).await,
+            Serves::Everything if event.get("requestContext").is_some() => {
+                self.answer_http(&routes(|_| true), event).await
+            }
+            Serves::Direct | Serves::Everything => self.answer_direct(event).await,
         }
     }
 
@@ -148,39 +143,18 @@ impl Function {
         gateway::answer(&self.service, routes, caller, event).await
     }
 
-    /// Answers one direct invocation on locks.
+    /// Answers one direct invocation.
     ///
     /// # Errors
     /// The refusal, under the name that `Retry` and `Catch` match on. Its message is the problem document.
-    pub async fn answer_direct(&self, input: Value) -> Result<Box<RawValue>, Diagnostic> {
-        self.invoke(&routes(|operation| INVOKE.carries_out(operation)), input).await
-    }
-
-    /// Answers one event of the function that serves semaphores.
-    ///
-    /// # Errors
-    /// The refusal of a direct invocation, under the name that `Retry` and `Catch` match on.
-    pub async fn answer_semaphore(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
-        self.answer_either(&routes(|operation| operation.subject == Subject::Semaphore), event).await
-    }
-
-    /// Answers one event, over HTTP or as a direct invocation.
-    async fn answer_either(
-        &self,
-        routes: &[&'static Route<Service>],
-        event: Value,
-    ) -> Result<Box<RawValue>, Diagnostic> {
-        if event.get("requestContext").is_some() {
-            self.answer_http(routes, event).await
-        } else {
-            self.invoke(routes, event).await
+    pub async fn answer_direct(&self, mut input: Value) -> Result<Box<RawValue>, Diagnostic> {
+        if input.get("execution").is_some() {
+            let secret = self.secret.get().await.map_err(named)?;
+            input = secret.name_lease(input).map_err(named)?;
         }
-    }
-
-    async fn invoke(&self, routes: &[&'static Route<Service>], input: Value) -> Result<Box<RawValue>, Diagnostic> {
         let caller = self.access.caller(access::direct());
-        let input = self.execution_secret.name_lease(input).map_err(named)?;
-        direct::invoke(&self.service, routes.iter().copied(), caller, input).await.map_err(named)
+        let routes = Service::ROUTES.iter().filter(|route| INVOKE.carries_out(route.operation));
+        direct::invoke(&self.service, routes, caller, input).await.map_err(named)
     }
 
     /// Answers the end of one Step Functions execution.
@@ -188,6 +162,7 @@ impl Function {
     /// # Errors
     /// The failure, under the name that `Retry` and `Catch` match on.
     pub async fn answer_cleanup(&self, event: Value) -> Result<cleanup::CleanUp, Diagnostic> {
-        cleanup::release_all(&self.service, &self.execution_secret, event).await.map_err(named)
+        let secret = self.secret.get().await.map_err(named)?;
+        cleanup::release_all(&self.service, secret, event).await.map_err(named)
     }
 }

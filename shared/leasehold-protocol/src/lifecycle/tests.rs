@@ -5,7 +5,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::*;
 use crate::TableSchema;
-use crate::item::{FENCING_TOKEN, Item, LEASE_DURATION, LEASE_VERSION, OWNER_NAME, RECORD_VERSION_NUMBER, STALE_AT};
+use crate::attributes::Item;
+use crate::item::{FENCING_TOKEN, LEASE_DURATION, LEASE_VERSION, OWNER_NAME, RECORD_VERSION_NUMBER, STALE_AT};
 
 const POLICY: Policy = Policy { retention_seconds: 100, clock_skew_ms: 250 };
 

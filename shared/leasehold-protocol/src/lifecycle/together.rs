@@ -459,11 +459,11 @@ impl Vote {
                 let lost = lost(row.as_ref(), &wanted.lease_id().hash());
                 return Ok(Refused { key, reason: Some(lost.reason), view: lost.lock.map(View::Lock) });
             }
-            (Self::No(Content::Permits(found)), Wanted::Permits(request)) => {
-                if several::acquire(found, request, stamp, policy)?.answer.is_err() {
-                    let view = found.semaphore().map(|row| View::Semaphore(Box::new(row.clone())));
-                    return Ok(Refused { key, reason: Some(several::loss(found, request)), view });
-                }
+            (Self::No(Content::Permits(found)), Wanted::Permits(request))
+                if several::acquire(found, request, stamp, policy)?.answer.is_err() =>
+            {
+                let view = found.semaphore().map(|row| View::Semaphore(Box::new(row.clone())));
+                return Ok(Refused { key, reason: Some(several::loss(found, request)), view });
             }
             _ => {}
         }

@@ -9,8 +9,8 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use super::lifecycle::{Claim, Ended, Found, Holder, Ring, Semaphore, Spent, Ticket, Tombstone, signed};
 use super::model::{SLOTS, ring_slot};
 use crate::Record;
-use crate::attributes::{Attributes, bytes, digits, hash, map, number, string};
-use crate::item::{AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED, Item};
+use crate::attributes::{Attributes, Item, bytes, digits, hash, map, number, string};
+use crate::item::{AVAILABLE, CAPACITY, CHANGED, ENDED, EXPIRE_AT, FENCING_TOKEN, HOLDERS, IS_RELEASED};
 use crate::item::{
     CAPACITY_REQUEST_ID, CAPACITY_VERSION, LEASEHOLD_KIND, NEXT_TICKET, OWNER_NAME, QUEUE, RECORD_VERSION_NUMBER,
     REORDERED, SPENT_HOLDERS, SPENT_TICKETS, TICKETS, TOKENS, TableSchema,

@@ -5,8 +5,8 @@ use aws_sdk_dynamodb::types::{ReturnValue, ReturnValuesOnConditionCheckFailure};
 use leasehold_dynamodb::{Failure, fresh_uuid};
 
 use super::{LockTable, repeat};
+use crate::attributes::Item;
 use crate::error::{Error, ErrorKind};
-use crate::item::Item;
 use crate::lifecycle::{CorruptRecord, Stamp};
 use crate::model::LockKey;
 use crate::step::{Change, Step};

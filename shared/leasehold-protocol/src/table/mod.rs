@@ -6,9 +6,10 @@ mod together;
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, Failure, FailureKind};
 
+use crate::attributes::Item;
 use crate::error::{Error, ErrorKind};
 use crate::expressions;
-use crate::item::{Item, RESERVED_ATTRIBUTES, TableSchema};
+use crate::item::{RESERVED_ATTRIBUTES, TableSchema};
 use crate::lifecycle::{
     self, AcquireAnswer, BreakAnswer, CorruptRecord, HeartbeatAnswer, LockState, OccurrenceAnswer, Policy,
     ReleaseAnswer, Row, Stamp, Step, WantAnswer,
@@ -36,8 +37,11 @@ pub struct ListQuery {
     /// Restricts the listing to the sort keys under this partition key.
     pub partition: Option<String>,
     /// Restricts the listing to partition keys that begin with one of these, byte for byte. No other key then appears,
-    /// not even as the start of the next page.
+    /// not even as the start of the next page, unless `hides_next` is set.
     pub prefixes: Option<Vec<String>>,
+    /// Whether the caller cannot see the start of the next page. The page then ends after a bounded number of rows,
+    /// also where none of them may be shown.
+    pub hides_next: bool,
     /// Restricts the listing to locks in this state.
     pub state: Option<LockState>,
     /// Restricts the listing to locks whose current or last owner has this name.
@@ -264,6 +268,7 @@ impl LockTable {
     /// `InvalidRequest`, `Throttled`, `Unavailable`.
     pub async fn list(&self, query: &ListQuery) -> Result<Page, Error> {
         let mut rows = Vec::new();
+        let ends_anywhere = query.prefixes.is_none() || query.hides_next;
         let mut start = query.after.as_ref().map(|key| self.checked_key(key)).transpose()?;
         for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
@@ -274,16 +279,17 @@ impl LockTable {
                 rows.truncate(query.limit);
                 return Ok(Page { next: rows.last().map(|record| record.key().clone()), rows });
             }
-            // With prefixes, a page must end with a row that may be shown, so reading goes on until there is one.
-            let is_enough = pages >= MAX_PAGES && (query.prefixes.is_none() || !rows.is_empty());
+            // With prefixes, a visible start of the next page must be a row that may be shown, so reading goes on until
+            // there is one.
+            let is_enough = pages >= MAX_PAGES && (ends_anywhere || !rows.is_empty());
             if start.is_none() || rows.len() == query.limit || is_enough {
                 break;
             }
         }
-        let next = match (start, &query.prefixes) {
-            (Some(_), Some(_)) => rows.last().map(|record| record.key().clone()),
-            (Some(item), None) => self.schema.decode_row(item).map(|row| row.key),
-            (None, _) => None,
+        let next = match start {
+            Some(item) if ends_anywhere => self.schema.decode_row(item).map(|row| row.key),
+            Some(_) => rows.last().map(|record| record.key().clone()),
+            None => None,
         };
         Ok(Page { rows, next })
     }

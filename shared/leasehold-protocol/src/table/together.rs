@@ -6,9 +6,9 @@ use leasehold_dynamodb::{Failure, fresh_uuid};
 
 use super::dispatch::MAX_WRITES;
 use super::{LockTable, repeat};
+use crate::attributes::Item;
 use crate::error::{Error, ErrorKind};
 use crate::expressions;
-use crate::item::Item;
 use crate::lifecycle::together::{AcquireAllAnswer, Attempt, Content, Form, GrantOfAll, Verdict, Vote, decide};
 use crate::lifecycle::{CorruptRecord, Stamp};
 use crate::model::{AcquireAll, Wanted};
@@ -118,16 +118,12 @@ impl LockTable {
         if attempt.form == Form::Renewal {
             return Ok(of_semaphores::renewal_of_several(request, token, stamp, policy));
         }
-        let free = match several::change(seen, request, attempt.form, stamp, policy)? {
-            Change::Create(tombstone) => Found::Free(tombstone),
-            _ => {
-                let seen = seen.and_then(Found::semaphore);
-                return Ok(of_semaphores::acquire(request, seen, stamp, policy, Some(token)));
-            }
+        let Change::Create(tombstone) = several::change(seen, request, attempt.form, stamp, policy)? else {
+            let seen = seen.and_then(Found::semaphore);
+            return Ok(of_semaphores::acquire(request, seen, stamp, policy, Some(token)));
         };
-        let row = several::acquire(&free, request, stamp, policy)?.row;
+        let row = several::acquire(&Found::Free(tombstone.clone()), request, stamp, policy)?.row;
         let row = row.ok_or(CorruptRecord::new("leaseholdKind", "missing"))?;
-        let Found::Free(tombstone) = &free else { return Err(CorruptRecord::new("leaseholdKind", "missing")) };
         Ok(of_semaphores::create(&self.schema, &several::under(row, request, token), tombstone.as_ref()))
     }
 

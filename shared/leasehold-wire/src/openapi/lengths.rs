@@ -13,7 +13,7 @@ const NAME: usize = 1024;
 const DATA: usize = 256 * 1024;
 const ENTRY_DATA: usize = 256;
 /// Schemas of a transaction's requests, which have the names of DynamoDB's.
-const ENTRIES: [&str; 5] = ["Get", "Put", "Update", "Delete", "ConditionCheck"];
+const ENTRIES: [&str; 6] = ["Get", "Put", "Update", "Delete", "ConditionCheck", "Query"];
 
 /// Writes lengths and formats into a document.
 pub(super) struct Lengths;
@@ -93,7 +93,7 @@ fn bound_member(schema: &str, member: &str, property: &mut Object) {
         | "version"
         | "recordVersionNumber"
         | "observedRecordVersionNumber" => bound(property, 1, NAME),
-        "tableName" | "TableName" | "indexName" => bound(property, 3, 255),
+        "tableName" | "TableName" | "indexName" | "IndexName" => bound(property, 3, 255),
         _ if member.ends_with("Expression") => bound(property, 1, 4096),
         _ => {}
     }

@@ -7,9 +7,10 @@
 //! its id be used again.
 //!
 //! A [`Clause`] is dropped around the life cycle, or in a coordinator or the reader. Without any one of them the
-//! checker finds a trace that breaks a promise. [`idle`] is a model of a sweeper with clocks.
+//! checker finds a trace that breaks a promise. [`idle`] is a model of a sweeper with clocks, [`range`] one of a query.
 
 pub mod idle;
+pub mod range;
 
 use std::collections::BTreeSet;
 

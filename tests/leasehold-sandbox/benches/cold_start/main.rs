@@ -31,25 +31,22 @@ const STARTS: usize = 60;
 const WARM: usize = 25;
 const TABLE: &str = "leasehold";
 
-/// The functions, the event for each, and the status of its answer over HTTP.
+/// The handlers of the functions, the event for each, and the status of its answer over HTTP.
 ///
-/// The lease id of the events holds the lock. Acquire therefore renews, heartbeat renews, release finds its own
-/// release, break is refused for its version, and the clean-up finds a lock that is not the execution's: one write
-/// each.
-const FUNCTIONS: [(&str, &str, Option<u64>); 9] = [
-    ("acquire", "http-acquire", Some(200)),
-    ("heartbeat", "http-heartbeat", Some(200)),
-    ("release", "http-release", Some(200)),
-    ("break", "http-break", Some(409)),
-    ("get", "http-get", Some(200)),
-    ("list", "http-list", Some(200)),
-    ("health", "http-health", Some(200)),
+/// The lease id of the events holds the lock. Acquire therefore renews, heartbeat renews, break is refused for its
+/// version, and the clean-up finds a lock that is not the execution's: one write each.
+const FUNCTIONS: [(&str, &str, Option<u64>); 6] = [
+    ("ask", "http-acquire", Some(200)),
+    ("hold", "http-heartbeat", Some(200)),
+    ("operate", "http-break", Some(409)),
+    ("read", "http-get", Some(200)),
     ("invoke", "direct-acquire", None),
     ("cleanup", "execution-aborted", None),
 ];
 
-/// The functions of a holder, by the parameter `Functions` of the template.
-const EACH: [&str; 3] = ["acquire", "heartbeat", "release"];
+/// The operations of a holder, and their functions by the parameter `Functions` of the template.
+const CYCLE: [&str; 3] = ["acquire", "heartbeat", "release"];
+const EACH: [&str; 3] = ["ask", "hold", "hold"];
 const ONE: [&str; 3] = ["acquire"; 3];
 
 /// One function, and its measurements.
@@ -134,7 +131,7 @@ async fn first_cycle(
 ) -> Duration {
     let mut total = Duration::ZERO;
     let mut running: Vec<(&str, Sandbox)> = Vec::new();
-    for (operation, function) in EACH.into_iter().zip(functions) {
+    for (operation, function) in CYCLE.into_iter().zip(functions) {
         let mut event = read_event(&format!("http-{operation}"));
         let mut body: Value = serde_json::from_str(event["body"].as_str().expect("a text")).expect("JSON");
         body["key"] = "cycle".into();

@@ -1,7 +1,7 @@
 //! The clean-up after an execution, with valid and invalid events of EventBridge.
 
 use leasehold_api::{ExecutionSecret, Service};
-use leasehold_lambda::Function;
+use leasehold_lambda::{Function, StackSecret};
 use leasehold_tests::{Fault, World, json_of};
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ async fn acquire_as(function: &Function, key: &str, acquisition: &str) -> Result
 async fn cleanup_releases_the_acquisition_that_the_row_names() {
     let world = World::new().await;
     let mut function = function(&world);
-    function.execution_secret = ExecutionSecret::new("of the stack");
+    function.secret = StackSecret::known(ExecutionSecret::new("of the stack"));
     acquire_as(&function, "Moe", "first").await.expect("granted");
     assert_eq!(acquire_as(&function, "Moe", "second").await, Err("LockHeld".into()), "another acquisition");
     let stranger = Function::unrestricted(function.service.clone());
@@ -165,7 +165,7 @@ async fn permits_and_tickets_of_the_execution_are_given_back() {
             "action": action, "key": "Moe", "capacity": 3, "ownerName": format!("{name}#{acquisition}"),
             "execution": { "arn": arn, "acquisition": acquisition },
         });
-        function.answer_semaphore(input).await.map(json_of).expect("no refusal")
+        function.answer_direct(input).await.map(json_of).expect("no refusal")
     };
     let other = "arn:aws:states:eu-west-1:123456789012:execution:nightly:other";
     permits("semaphore-acquire", ARN, "one").await;
@@ -175,7 +175,7 @@ async fn permits_and_tickets_of_the_execution_are_given_back() {
     permits("semaphore-enqueue", other, "five").await;
 
     assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
-    let left = function.answer_semaphore(json!({ "action": "semaphore-get", "key": "Moe" })).await.map(json_of);
+    let left = function.answer_direct(json!({ "action": "semaphore-get", "key": "Moe" })).await.map(json_of);
     let left = left.expect("a semaphore");
     let names = |member: &str| {
         let entries = left[member].as_array().expect("a list");

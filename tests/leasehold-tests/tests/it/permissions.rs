@@ -1,5 +1,6 @@
 //! Each operation calls exactly the actions of its entry in the table. actions.json, which the roles of every
-//! deployment allow, is made from these.
+//! deployment allow, is made from these. attributes.json has the attributes of the protocol that the writes of each
+//! function name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,11 +21,11 @@ use leasehold_conformance::{CONCURRENT_CASES, Refusals, Target, run, run_with_so
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
-use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+use leasehold_protocol::{LockTable, Policy, RESERVED_ATTRIBUTES, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::operation::{OPERATIONS, Operation, UNROUTED};
+use leasehold_wire::operation::{Family, OPERATIONS, Operation, UNROUTED};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -37,6 +38,7 @@ struct Recorder {
     engine: Engine,
     caller: String,
     seen: Arc<Mutex<Actions>>,
+    attributes: Arc<Mutex<Actions>>,
 }
 
 impl HttpClient for Recorder {
@@ -50,6 +52,10 @@ impl HttpConnector for Recorder {
         let target = request.headers().get("x-amz-target").expect("DynamoDB's protocol has it");
         let (_, action) = target.split_once('.').expect("service.Action");
         let body = serde_json::from_slice(request.body().bytes().expect("in memory")).expect("JSON");
+        if action == "UpdateItem" {
+            let mut attributes = self.attributes.lock().expect("no panics while it is held");
+            attributes.entry(self.caller.clone()).or_default().extend(attributes_of(&body));
+        }
         let mut seen = self.seen.lock().expect("no panics while it is held");
         // The table of the users' items has a name of its own in this test.
         let actions = actions_of(action, &body).into_iter().map(|action| action.replace(ACCOUNTS, "items"));
@@ -95,6 +101,16 @@ fn actions_of(action: &str, body: &Value) -> BTreeSet<String> {
     }
 }
 
+/// The attributes of the protocol that a write of a lock names, at the top of the row.
+fn attributes_of(body: &Value) -> BTreeSet<String> {
+    let text = |member: &str| body[member].as_str().unwrap_or_default().to_owned();
+    let expressions = format!("{} {}", text("ConditionExpression"), text("UpdateExpression"));
+    let is_end = |letter: char| !(letter.is_ascii_alphanumeric() || "#:.".contains(letter));
+    let words = expressions.split(is_end).map(|word| word.split('.').next().unwrap_or_default());
+    let names = words.map(|word| body["ExpressionAttributeNames"][word].as_str().unwrap_or(word).to_owned());
+    names.filter(|name| RESERVED_ATTRIBUTES.contains(&name.as_str())).collect()
+}
+
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Recorder")
@@ -106,12 +122,13 @@ struct Bench {
     engine: Engine,
     schema: TableSchema,
     seen: Arc<Mutex<Actions>>,
+    attributes: Arc<Mutex<Actions>>,
 }
 
 impl Bench {
     async fn new(schema: TableSchema) -> Self {
         let engine = Engine::memory().expect("memory is to be had");
-        let bench = Self { engine, schema, seen: Arc::default() };
+        let bench = Self { engine, schema, seen: Arc::default(), attributes: Arc::default() };
         ensure_table(&bench.client(), &bench.schema).await.expect("a new table");
         bench
     }
@@ -121,8 +138,12 @@ impl Bench {
     }
 
     fn client_of(&self, caller: &str) -> Client {
-        let recorder =
-            Recorder { engine: self.engine.clone(), caller: caller.to_owned(), seen: Arc::clone(&self.seen) };
+        let recorder = Recorder {
+            engine: self.engine.clone(),
+            caller: caller.to_owned(),
+            seen: Arc::clone(&self.seen),
+            attributes: Arc::clone(&self.attributes),
+        };
         Client::from_conf(leasehold_dynamodb::configure(self.engine.sdk_config().http_client(recorder)).build())
     }
 
@@ -161,10 +182,12 @@ impl Bench {
     }
 }
 
-/// The actions that the operations call during the conformance suite, on both kinds of table.
-async fn called_over_http() -> Actions {
+/// The actions that the operations call during the conformance suite, on both kinds of table, and the attributes that
+/// their writes name.
+async fn called_over_http() -> (Actions, Actions) {
     let bench = Bench::new(TableSchema::new("locks")).await;
     run(&bench.serve().await).await.expect("it conforms");
+    let attributes = bench.attributes.lock().expect("no panics while it is held").clone();
     let mut seen = bench.into_seen();
     let schema = TableSchema { table_name: "locks".into(), partition_key: "pk".into(), sort_key: Some("sk".into()) };
     let bench = Bench::new(schema).await;
@@ -172,7 +195,7 @@ async fn called_over_http() -> Actions {
     for (caller, actions) in bench.into_seen() {
         seen.entry(caller).or_default().extend(actions);
     }
-    seen
+    (seen, attributes)
 }
 
 /// The actions that direct invocations call.
@@ -188,6 +211,27 @@ async fn called_directly() -> Actions {
     call(json!({ "action": "acquire", "key": "k", "ownerName": "o", "leaseId": "m" })).await;
     call(json!({ "action": "release", "key": "k", "leaseId": "m", "delete": true })).await;
     bench.into_seen()
+}
+
+/// The attributes that the writes of a holder name where a lock is bound to its owner.
+async fn named_under_owner_binding() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    for (action, fields) in [
+        ("acquire", json!({ "ownerName": "o" })),
+        ("heartbeat", json!({ "leaseDurationMs": 20_000 })),
+        ("release", json!({ "delete": true })),
+    ] {
+        let mut function = Function::unrestricted(bench.service(action));
+        function.access.owner_binding = true;
+        let mut input = json!({ "action": action, "key": "k", "leaseId": "l" });
+        input.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        function.answer_direct(input).await.expect("no refusal");
+    }
+    let attributes = bench.attributes.lock().expect("no panics while it is held").clone();
+    for (action, attributes) in &attributes {
+        assert!(attributes.contains("ownerPrincipal"), "{action}: {attributes:?}");
+    }
+    attributes
 }
 
 /// The actions of the clean-up after an execution that held one lock, and not the other.
@@ -230,6 +274,8 @@ async fn called_for_transactions() -> Actions {
         entry["Put"]["ConditionExpression"] = json!("attribute_not_exists(b)");
         entry
     };
+    let query = json!({ "Query": { "TableName": ACCOUNTS, "KeyConditionExpression": "id = :id",
+                                   "ExpressionAttributeValues": { ":id": { "S": "a" } } } });
     let end = |action: &str, begun: &Value| json!({ "action": action, "transactionId": begun["transactionId"] });
 
     // The short path, for writes and for reads.
@@ -245,6 +291,7 @@ async fn called_for_transactions() -> Actions {
             json!([entry("Get", "a"), check("b")]),
             json!([update("a"), entry("Delete", "c"), put("d")]),
             json!([conditional("b"), conditional("f")]),
+            json!([query]),
             json!([]),
         ] {
             call(json!({ "action": "add", "transactionId": begun["transactionId"], "requests": requests })).await;
@@ -333,42 +380,51 @@ async fn find_and_unlock_strays(client: &Client, operate: impl AsyncFn(Value) ->
     }
 }
 
-/// The actions of each function. A function may call what its operations call.
-fn by_function() -> Actions {
-    let routed = OPERATIONS.iter().map(|&operation| (operation.function, operation));
+/// What the operations of each function have in sum.
+fn by_function<'a>(of: impl Fn(&Operation) -> Vec<&'a str>) -> Actions {
+    let routed = OPERATIONS.iter().map(|&operation| (operation.function(), operation));
     let unrouted = UNROUTED
         .iter()
         .flat_map(|unrouted| unrouted.operations.iter().map(|&operation| (unrouted.function, operation)));
+    // This function stands in place of those that ask and hold.
+    let in_one = OPERATIONS.iter().filter(|operation| matches!(operation.family, Family::Ask | Family::Hold));
+    let in_one = in_one.map(|&operation| ("acquire", operation));
     let mut functions = Actions::new();
-    for (function, operation) in routed.chain(unrouted) {
-        let actions = operation.dynamodb.iter().map(|&action| action.to_owned());
-        functions.entry(pascal_case(function)).or_default().extend(actions);
+    for (function, operation) in routed.chain(unrouted).chain(in_one) {
+        let name = function[..1].to_uppercase() + &function[1..];
+        functions.entry(name).or_default().extend(of(operation).into_iter().map(str::to_owned));
     }
     functions
 }
 
-/// `acquire-all` as `AcquireAll`.
-fn pascal_case(name: &str) -> String {
-    name.split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect()
+fn compare(file: &str, functions: &Actions) {
+    let written = serde_json::to_string_pretty(functions).expect("serialises") + "\n";
+    crate::openapi::compare(&format!("{}/{file}", env!("CARGO_MANIFEST_DIR")), &written);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operation_calls_the_actions_of_its_entry() {
-    let mut called = called_over_http().await;
+    let (mut called, mut attributes) = called_over_http().await;
+    for (action, named) in named_under_owner_binding().await {
+        attributes.entry(action).or_default().extend(named);
+    }
     called.extend(called_for_transactions().await);
     let entry = |operation: &&Operation| {
         (operation.name.to_owned(), operation.dynamodb.iter().map(|&action| action.to_owned()).collect())
     };
     assert_eq!(OPERATIONS.iter().map(entry).collect::<Actions>(), called, "the table on the left");
-    let functions = by_function();
+    let functions = by_function(|operation| operation.dynamodb.to_vec());
     for (function, called) in called_directly().await.into_iter().chain(called_by_the_cleanup().await) {
         assert_eq!(functions[&function], called, "{function}");
     }
+    let names = |operation: &Operation| attributes.get(operation.name).into_iter().flatten().map(String::as_str);
+    let mut named = by_function(|operation| names(operation).collect());
+    named.retain(|_, attributes| !attributes.is_empty());
+    compare("attributes.json", &named);
 }
 
 /// `scripts/check_template.py` compares the file with the roles that the SAM translator generates from the template.
 #[test]
 fn actions_of_functions_are_those_of_their_operations() {
-    let written = serde_json::to_string_pretty(&by_function()).expect("serialises") + "\n";
-    crate::openapi::compare(concat!(env!("CARGO_MANIFEST_DIR"), "/actions.json"), &written);
+    compare("actions.json", &by_function(|operation| operation.dynamodb.to_vec()));
 }

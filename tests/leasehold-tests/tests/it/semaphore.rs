@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_api::Service;
-use leasehold_lambda::Function;
+use leasehold_lambda::{Function, Serves};
 use leasehold_protocol::semaphore::{
     Acquire, Ahead, AllDead, Break, ClaimNumber, Dead, Enqueue, Entry, Grant, Heartbeat, Member, Permits, PublicId,
     Refusal, Release, Semaphore, SetCapacity, Shrink, Step, entry_name,
@@ -616,18 +616,19 @@ fn http_event(path: &str, body: &Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn function_serves_http_and_direct_invocations() {
     let function = Function::unrestricted(Service::new(World::new().await.table));
+    let asks = Serves::by_handler("ask").expect("a handler");
     let http = async |path: &str, body: Value| {
-        let answer = function.answer_semaphore(http_event(path, &body)).await.map(json_of).expect("an answer");
+        let answer = function.answer(&asks, http_event(path, &body)).await.map(json_of).expect("an answer");
         let body: Value = serde_json::from_str(answer["body"].as_str().expect("text")).expect("a document");
         (answer["statusCode"].as_u64().expect("a status"), body)
     };
     let direct =
-        async |input: Value| function.answer_semaphore(input).await.map(json_of).map_err(|error| error.error_type);
+        async |input: Value| function.answer_direct(input).await.map(json_of).map_err(|error| error.error_type);
     let request = json!({ "key": "k", "ownerName": "o", "capacity": 2, "leaseId": "l" });
     let (status, grant) = http("/v1/semaphore/acquire", request.clone()).await;
     assert_eq!((status, &grant["outcome"]), (200, &json!("created")));
     assert_eq!(http("/v1/semaphore/other", request.clone()).await.1["type"], "unknown-route");
-    assert_eq!(http("/v1/acquire", request).await.1["type"], "unknown-route");
+    assert_eq!(http("/v1/semaphore/release", request).await.1["type"], "unknown-route", "another family's");
 
     let acquire = |lease: &str, permits: u64| {
         json!({ "action": "semaphore-acquire", "key": "k", "ownerName": "o", "capacity": 2, "leaseId": lease,
@@ -651,7 +652,7 @@ async fn function_serves_http_and_direct_invocations() {
     let release = json!({ "action": "semaphore-release", "key": "k", "leaseId": "l" });
     assert_eq!(direct(release).await.expect("released")["outcome"], "released");
     let lock = json!({ "action": "get", "key": "k" });
-    assert_eq!(function.answer_direct(lock).await.expect_err("refused").error_type, "WrongKind");
+    assert_eq!(direct(lock).await, Err("WrongKind".into()));
 }
 
 /// The cost of one write of the row, as DynamoDB counts: a unit for each KB of the item.

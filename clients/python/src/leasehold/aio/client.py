@@ -34,7 +34,7 @@ from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
 from ..errors import AlreadyDone, CloseError, InvalidRequest, LockLost
-from ..model import Done, LockView, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from ..model import Done, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
 from .guard import Guard, LocksGuard, bound_body
@@ -152,29 +152,30 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     @explicit_options(BaseClient._together)
     async def try_acquire_all(
-        self, keys: Iterable[str | tuple[str, str]], **options: Unpack[TogetherOptions]
+        self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]
     ) -> LocksGuard | Held:
-        """Sends one request for several locks, all or none, without a retry. `keys`: 2 to 50, each a key or a
-        pair of key and sort key. `Held` names one of the locks that others hold."""
+        """Sends one request for several keys, all or none, without a retry. `keys`: 2 to 50, each a key, a pair
+        of key and sort key, or `Permits`. `Held` names one of the keys that others hold or wait for."""
         return await self._once(self._together(keys, LocksGuard, **options))
 
     @explicit_options(BaseClient._together)
     async def acquire_all(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         *,
         wait: Wait = "lease",
         **options: Unpack[TogetherOptions],
     ) -> LocksGuard | Held:
-        """Waits until all locks are granted at once. No caller holds some of the locks while it waits, so two
-        callers never wait for each other. Otherwise as `acquire`."""
+        """Waits until all keys are granted at once. No caller holds some of the keys while it waits, so two
+        callers never wait for each other. A semaphore in whose queue somebody waits refuses. Otherwise as
+        `acquire`."""
         return await self._wait(self._together(keys, LocksGuard, **options), wait, self._core.pause)
 
     @explicit_options(BaseClient._together)
     @asynccontextmanager
     async def lock_all(
         self,
-        keys: Iterable[str | tuple[str, str]],
+        keys: Iterable[OneOfSeveral],
         *,
         wait: Wait = "lease",
         cancel_on_loss: bool = True,

@@ -47,7 +47,6 @@ async fn lambda() -> InvokeApi {
             while let Some((function, input, answer)) = waiting.recv().await {
                 let result = match function.as_str() {
                     "leasehold-transact" => leasehold_lambda::answer_transactions(&transactions, input).await,
-                    "leasehold-semaphore" => locks.answer(&Serves::Semaphores, input).await,
                     _ => locks.answer(&Serves::Direct, input).await,
                 };
                 let _ =

@@ -67,6 +67,51 @@ async fn transfer_is_committed_over_several_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn query_is_an_add_of_its_own() {
+    let api = Api::with(&[("Moe", 100), ("Larry", 0)]).await;
+    let query = |id: &str| {
+        json!({ "Query": {
+            "TableName": "accounts",
+            "KeyConditionExpression": "#id = :id",
+            "ExpressionAttributeNames": { "#id": "id" },
+            "ExpressionAttributeValues": { ":id": { "S": id } },
+        } })
+    };
+    let id = api.begin(json!([])).await;
+    let add_of = |requests: Value| json!({ "transactionId": id, "callId": "1", "requests": requests });
+    for (wanted, items) in [("Moe", json!([account("Moe", 100)])), ("nobody", json!([]))] {
+        let added = api.ok("/v1/transactions/add", add_of(json!([query(wanted)]))).await;
+        assert_eq!(added, json!({ "transactionId": id, "answers": [{ "items": items }] }));
+    }
+    let narrow = with(query("Moe"), "ProjectionExpression", json!("balance"));
+    let added = api.ok("/v1/transactions/add", add_of(json!([narrow]))).await;
+    assert_eq!(added["answers"], json!([{ "items": [{ "balance": { "N": "100" } }] }]));
+    assert!(!is_free(&api.bank, "Moe").await);
+
+    for (path, requests, field) in [
+        ("add", json!([query("Moe"), add("Larry", 1)]), "requests[0].Query"),
+        ("add", json!([query("Moe"), query("Moe")]), "requests[0].Query"),
+        ("begin", json!([query("Moe")]), "requests[0].Query"),
+        ("add", json!([with(query("Moe"), "IndexName", json!("none"))]), "requests[0].Query.IndexName"),
+    ] {
+        let mut body = json!({ "requests": requests });
+        if path == "add" {
+            body["transactionId"] = json!(id);
+        }
+        let refused = api.refused(&format!("/v1/transactions/{path}"), body).await;
+        assert_eq!((refused.status, refused.body["field"].as_str()), (400, Some(field)), "{refused:?}");
+    }
+    for (member, value) in [("FilterExpression", json!("balance > :id")), ("Limit", json!(1))] {
+        let body = add_of(json!([with(query("Moe"), member, value)]));
+        let refused = api.refused("/v1/transactions/add", body).await;
+        assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains(member)), "{refused:?}");
+    }
+    let expected = json!({ "transactionId": id, "expectedItems": 1, "expectedWrites": 0 });
+    assert_eq!(api.ok("/v1/transactions/commit", expected).await["state"], "committed");
+    assert!(is_free(&api.bank, "Moe").await && is_free(&api.bank, "Larry").await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rollback_undoes_all() {
     let api = Api::with(&[("Moe", 100)]).await;
     let gone = json!({ "Delete": { "TableName": "accounts", "Key": account_key("Moe"), "ReturnValues": "ALL_OLD" } });

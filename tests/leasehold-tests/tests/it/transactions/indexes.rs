@@ -8,7 +8,7 @@ use leasehold_tests::Sent;
 use leasehold_tests::bank::{Bank, begin, request};
 use leasehold_transactions::{Action, Error, Isolation, Item, ListRequest, TransactionRequest};
 
-const PLAYERS: &str = "players";
+pub(super) const PLAYERS: &str = "players";
 
 fn key_schema(hash: &str, range: Option<&str>) -> Vec<KeySchemaElement> {
     let element = |name: &str, kind| KeySchemaElement::builder().attribute_name(name).key_type(kind).build();
@@ -21,7 +21,7 @@ fn projection(kind: ProjectionType) -> Projection {
 }
 
 /// A table of players by league and name, with indexes by team, and by score within a league.
-async fn make_players(bank: &Bank) {
+pub(super) async fn make_players(bank: &Bank) {
     let attribute = |name: &str, kind| {
         AttributeDefinition::builder().attribute_name(name).attribute_type(kind).build().expect("complete")
     };
@@ -48,22 +48,22 @@ async fn make_players(bank: &Bank) {
         .expect("a new table");
 }
 
-fn text(value: &str) -> AttributeValue {
+pub(super) fn text(value: &str) -> AttributeValue {
     AttributeValue::S(value.into())
 }
 
-fn key(name: &str) -> Item {
+pub(super) fn key(name: &str) -> Item {
     Item::from([("league".to_owned(), text("first")), ("name".to_owned(), text(name))])
 }
 
-fn player(name: &str, score: u32) -> Item {
+pub(super) fn player(name: &str, score: u32) -> Item {
     let mut player = key(name);
     player.insert("team".to_owned(), text("red"));
     player.insert("score".to_owned(), AttributeValue::N(score.to_string()));
     player
 }
 
-fn on_players(action: Action) -> TransactionRequest {
+pub(super) fn on_players(action: Action) -> TransactionRequest {
     TransactionRequest { table: PLAYERS.into(), ..request(action) }
 }
 

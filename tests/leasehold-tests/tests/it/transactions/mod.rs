@@ -13,6 +13,7 @@ mod large;
 mod matrix;
 mod measure;
 mod property;
+mod queries;
 mod serialisability;
 mod stories;
 mod sweeps;

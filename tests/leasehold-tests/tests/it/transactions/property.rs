@@ -17,7 +17,9 @@ use leasehold_dynamodb::Clock;
 use leasehold_tests::bank::{ACCOUNTS, Bank, TRANSACTIONS, account, add, delete, get, padded, put, request, when};
 use leasehold_tests::without_token;
 use leasehold_transactions::life::{self, Change, Enlisted, Record, Rows, Write};
-use leasehold_transactions::{Action, Item, Policy, State, TransactionId, TransactionRequest, Transactions};
+use leasehold_transactions::{
+    Action, Item, Policy, QueryRequest, State, TransactionId, TransactionRequest, Transactions,
+};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
@@ -49,6 +51,8 @@ enum Work {
     Begin,
     /// Requests for one item or more, each once.
     Add(Vec<Request>),
+    /// A query that finds this item.
+    Query(usize),
     Commit,
     Rollback,
 }
@@ -98,7 +102,9 @@ fn step() -> impl Strategy<Value = Step> {
         let of_item = |(place, (verb, value))| Request { verb, item: (first + place) % ITEMS.len(), value };
         Work::Add(requests.into_iter().enumerate().map(of_item).collect())
     });
-    let work = prop_oneof![2 => Just(Work::Begin), 6 => add, 2 => Just(Work::Commit), 1 => Just(Work::Rollback)];
+    let query = (0..ITEMS.len()).prop_map(Work::Query);
+    let work =
+        prop_oneof![2 => Just(Work::Begin), 6 => add, 2 => query, 2 => Just(Work::Commit), 1 => Just(Work::Rollback)];
     let fate = prop_oneof![4 => Just(Fate::Answered), 1 => Just(Fate::AnswerLost), 2 => Just(Fate::Lost)];
     // A coordinator gives up after nine of them.
     let cut_off = (0..3_usize).prop_map(|after| [vec![Fate::Answered; after], vec![Fate::Lost; 30]].concat());
@@ -199,6 +205,16 @@ impl Observed {
                 let requests =
                     requests.iter().map(|request| request.verb.of(ITEMS[request.item], request.value)).collect();
                 drop(transactions.add(id, requests, None).await);
+            }
+            Work::Query(item) => {
+                self.seam.lock().requests = vec![Request { verb: Verb::Get, item: *item, value: 0 }];
+                let query = QueryRequest {
+                    table: ACCOUNTS.into(),
+                    key_condition: "id = :id".into(),
+                    values: Item::from([(":id".into(), AttributeValue::S(ITEMS[*item].into()))]),
+                    ..QueryRequest::default()
+                };
+                drop(transactions.query(id, &query, None).await);
             }
             Work::Commit => drop(transactions.commit(id).await),
             Work::Rollback => drop(transactions.rollback(id).await),

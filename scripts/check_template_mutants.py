@@ -1,0 +1,114 @@
+"""Tests check_template.py: for each of its rules a template that breaks the rule, which the rule must refuse.
+
+Called by ministack.sh. Argument, optional: the beginning of the names of the rules to test.
+"""
+
+import contextlib
+import io
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "lib"))
+import check_template
+
+import stacks
+
+# The rule that must refuse, a pattern in the template, and what takes the place of its first match.
+MUTANTS = (
+    ("check_defaults", r"Type: String, Default: sub", "Type: String"),
+    ("check_repository", r"SemanticVersion: ", "SemanticVersion: 9."),
+    ("check_repository", r"LicenseUrl: ", "LicenseUrl: missing/"),
+    (
+        "check_terraform",
+        r"HoldConcurrency: { Type: Number, Default: 100",
+        "HoldConcurrency: { Type: Number, Default: 0",
+    ),
+    (
+        "check_terraform",
+        r'&switch { Type: String, AllowedValues: \["true", "false"\], Default: "false"',
+        '&switch { Type: String, AllowedValues: ["true", "false"], Default: "true"',
+    ),
+    ("check_actions", r"dynamodb:Query, dynamodb:Scan\]", "dynamodb:Query]"),
+    ("check_actions", r"Action: \[dynamodb:GetItem, dynamodb:Query", "Action: [dynamodb:PutItem, dynamodb:Query"),
+    ("check_calls", r"          /v1/want: \*rest-ask\n", ""),
+    ("check_calls", r"/v1/semaphore/capacity: \*rest-operate", "/v1/semaphore/capacity: *rest-ask"),
+    (
+        "check_calls",
+        r"Action: \[states:DescribeExecution, states:StopExecution\]",
+        "Action: [states:DescribeExecution]",
+    ),
+    ("check_calls", r"Action: states:SendTaskSuccess", "Action: [states:SendTaskSuccess, states:SendTaskFailure]"),
+    ("check_regions", r"!Equals \[!Ref AWS::Region, ca-west-1\]", "!Equals [!Ref AWS::Region, nowhere]"),
+    ("check_families", r"\[ReservesHold, !Ref HoldConcurrency", "[ReservesHold, !Ref MemoryMb"),
+    ("check_families", r"ReservesHold: .*", 'ReservesHold: !Not [!Equals [!Ref Release, "none"]]'),
+    ("check_families", r"Role: !GetAtt CleanupFunctionRole", "Role: !GetAtt InvokeFunctionRole"),
+    ("check_families", r"(AskThrottlesAlarm: [^\n]*\n[^\n]*)AskFunction", r"\1ReadFunction"),
+    ("check_families", r"(OperateErrorsAlarm: [^\n]*\n[^\n]*)OperateFunction", r"\1ReadFunction"),
+    ("check_families", r"ANY /v1/semaphore/break: \*operate-throttling", "ANY /v1/semaphore/break: *hold-throttling"),
+    ("check_families", r"\[HeartbeatRoute, ReleaseRoute", "[ReleaseRoute"),
+    ("check_attributes", r"\[capacity, capacityRequestId, ", "[capacity, "),
+    ("check_attributes", r"Statement: \[\*gets, \*holds\]", "Statement: [*gets, *asks]"),
+    ("check_function_roles", r"Resource: !GetAtt FunctionLog.Arn }", 'Resource: "*" }'),
+    ("check_function_roles", r"- HasVpc\n          - PolicyName", "- UsesJwt\n          - PolicyName"),
+    ("check_function_roles", r"!GetAtt ExecutionKey.Arn } }", '"{{resolve:secretsmanager:one}}" } }'),
+    ("check_function_roles", r"\[TracesActively, ", "[MakesTable, "),
+    ("check_trust", r"(Principal: { Service: pipes[^\n]*), Condition: \*of-this-account", r"\1"),
+    ("check_keys", r"kms:ViaService: ", "kms:CallerAccount: "),
+    ("check_keys", r"- { Effect: Allow, Action: kms:Decrypt", "- { Effect: Allow, Action: kms:Encrypt"),
+    ("check_crash_filter", r'\$\.type = "platform\.\*" && ', ""),
+    ("check_crash_filter", r"{ \(\$\.type = [^\n]*\n[^\n]*}", '"Task timed out"'),
+    ("check_waking", r'\[{"prefix": "1"}', '[{"prefix": "0"}, {"prefix": "1"}'),
+    ("check_waking", r"LogConfiguration: { Level: ERROR", "LogConfiguration: { Level: OFF"),
+    ("check_waking", r"IncludeExecutionData: false", "IncludeExecutionData: true"),
+    ("check_waking", r"!GetAtt WakerDeadLetters.QueueName", "!GetAtt CleanupDeadLetters.QueueName"),
+    ("check_exports", r"  TableArn: { Value", "  TableArn: { Export: { Name: table }, Value"),
+    ("check_key_names", r"    DependsOn: KeyNamesGuard\n", ""),
+    ("check_key_names", r"      TableName: !Sub \$\{AWS::StackName\}-key-names-cannot-change\n", ""),
+    ("check_permissions", r"DependsOn: OperatePermission", "DependsOn: ReadPermission"),
+    ("check_rest_api_policy", r"\[RestApiIsSigned, { AWS", "[HasRestApiSourceRanges, { AWS"),
+    ("check_rest_api_policy", r"StringNotEquals: { aws:SourceVpce", "StringEquals: { aws:SourceVpce"),
+    ("check_deploying_role", r"Service: pipes.amazonaws.com", "Service: scheduler.amazonaws.com"),
+    ("check_deploying_role", r"(  Dashboard:\n    Type: )AWS::CloudWatch::Dashboard", r"\1AWS::KMS::Alias"),
+    ("check_release", r", DEPLOYMENT_STOP_ON_ALARM", ""),
+    (
+        "check_release",
+        r"&ask-arn !If \[HasRelease, !Ref AskLive, !GetAtt AskFunction.Arn\]",
+        "&ask-arn !GetAtt AskFunction.Arn",
+    ),
+    ("check_sweep_time", r"Timeout: 900", "Timeout: 860"),
+)
+
+
+def survives(rule, mutated):
+    """Whether the rule accepts the template."""
+    from samtranslator.yaml_helper import yaml_parse
+
+    stacks.read = lambda: yaml_parse(mutated)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            getattr(check_template, rule)()
+    # A rule refuses by an assertion, or by an end of the script with the difference.
+    except (AssertionError, SystemExit, KeyError, ValueError):
+        return False
+    return True
+
+
+def main(beginning=""):
+    template = (stacks.ROOT / "template.yaml").read_text()
+    untested = {check.__name__ for check in check_template.CHECKS} - {rule for rule, _, _ in MUTANTS}
+    assert not untested, f"no template breaks {untested}"
+    survivors = []
+    for rule, pattern, replacement in MUTANTS:
+        if rule.startswith(beginning):
+            mutated, changes = re.subn(pattern, replacement, template, count=1)
+            assert changes and mutated != template, f"{rule}: the template has no {pattern}"
+            if survives(rule, mutated):
+                survivors.append(f"{rule} accepts {pattern} -> {replacement}")
+    if survivors:
+        sys.exit("\n".join(survivors))
+    print(f"  {sum(rule.startswith(beginning) for rule, _, _ in MUTANTS)} broken templates: each refused by its rule")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,179 @@
+//! The layers for handlers of Lambda functions, on the service in this process.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_sdk_dynamodb::Client as Dynamodb;
+use lambda_runtime::tower::{Layer, Service};
+use lambda_runtime::{Context, LambdaEvent, service_fn};
+use leasehold_client::handlers::{IdempotentLayer, LockLayer, Locked};
+use leasehold_client::wire::LockState;
+use leasehold_client::{Client, Error, ErrorKind, LossReason};
+use leasehold_engine::Engine;
+use leasehold_in_process::InProcess;
+use leasehold_protocol::{Policy, TableSchema, ensure_table};
+use serde_json::{Value, json};
+
+struct Locks {
+    client: Client,
+    other: Client,
+    _engine: Engine,
+}
+
+async fn locks() -> Locks {
+    let engine = Engine::memory().unwrap();
+    let dynamodb = Dynamodb::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+    let schema = TableSchema::new("locks");
+    ensure_table(&dynamodb, &schema).await.unwrap();
+    let client = || Client::new(InProcess::on_table(&dynamodb, schema.clone(), Policy::default()).unwrap());
+    Locks { client: client(), other: client(), _engine: engine }
+}
+
+impl Locks {
+    async fn state(&self, key: &str) -> LockState {
+        self.other.get(key).await.unwrap().state
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "Lambda tells a deadline by the wall clock")]
+fn event(payload: Value, left: Duration) -> LambdaEvent<Value> {
+    let deadline = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + left;
+    let mut context = Context::default();
+    context.deadline = u64::try_from(deadline.as_millis()).unwrap();
+    LambdaEvent::new(payload, context)
+}
+
+fn key_of(event: &LambdaEvent<Value>) -> String {
+    format!("orders/{}", event.payload["id"])
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn handler_works_under_the_lock_which_is_then_released() {
+    let locks = locks().await;
+    let seen = locks.other.clone();
+    let handler = move |locked: Locked<Value>| {
+        let seen = seen.clone();
+        async move {
+            let view = seen.get("orders/7").await?;
+            assert_eq!((view.state, view.fencing_token), (LockState::Held, Some(locked.guard.fencing_token())));
+            // An hour was asked for, and the deadline is in a minute.
+            assert!(view.lease_duration_ms <= 61_000, "{}", view.lease_duration_ms);
+            Ok::<_, Error>(locked.event.payload["id"].clone())
+        }
+    };
+    let layer = LockLayer::new(locks.client.clone(), key_of).lease(MINUTE * 60);
+    let mut service = layer.layer(service_fn(handler));
+    assert_eq!(service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap(), json!(7));
+    assert_eq!(locks.state("orders/7").await, LockState::Released);
+}
+
+#[tokio::test]
+async fn failure_of_the_handler_releases_the_lock() {
+    let locks = locks().await;
+    let handler = |_: Locked<Value>| async { Err::<(), _>(lambda_runtime::Error::from("the work failed")) };
+    let mut service = LockLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    let error = service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap_err();
+    assert_eq!(error.to_string(), "the work failed");
+    assert_eq!(locks.state("orders/7").await, LockState::Released);
+}
+
+#[tokio::test]
+async fn held_lock_fails_the_invocation_or_skips_it() {
+    let locks = locks().await;
+    let held = locks.other.acquire("orders/7").await.unwrap().granted().unwrap();
+    let handler = |_: Locked<Value>| async { Ok::<_, Error>("ran") };
+    let raises = LockLayer::new(locks.client.clone(), key_of);
+    let error = raises.layer(service_fn(handler)).call(event(json!({ "id": 7 }), MINUTE)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Held(_)), "{error}");
+    let skips = LockLayer::new(locks.client.clone(), key_of).skip(|| "skipped");
+    let skipped = skips.layer(service_fn(handler)).call(event(json!({ "id": 7 }), MINUTE)).await;
+    assert_eq!(skipped.unwrap(), "skipped");
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiter_runs_when_the_lock_is_released() {
+    let locks = locks().await;
+    let held = locks.other.acquire("orders/7").await.unwrap().granted().unwrap();
+    let handler = |_: Locked<Value>| async { Ok::<_, Error>("ran") };
+    let layer = LockLayer::new(locks.client.clone(), key_of).wait(Duration::from_secs(1));
+    let mut service = layer.layer(service_fn(handler));
+    let (ran, released) = tokio::join!(service.call(event(json!({ "id": 7 }), MINUTE)), held.release());
+    released.unwrap();
+    assert_eq!(ran.unwrap(), "ran");
+}
+
+#[tokio::test]
+async fn handler_is_dropped_before_the_deadline() {
+    let locks = locks().await;
+    let handler = |_: Locked<Value>| std::future::pending::<Result<(), Error>>();
+    let mut service = LockLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    let error = service.call(event(json!({ "id": 7 }), Duration::from_secs(3))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Deadline), "{error}");
+    assert_eq!(locks.state("orders/7").await, LockState::Released);
+}
+
+#[tokio::test]
+async fn invocation_without_time_asks_for_nothing() {
+    let locks = locks().await;
+    let handler = |_: Locked<Value>| async { Ok::<_, Error>(()) };
+    let mut service = LockLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    let error = service.call(event(json!({ "id": 7 }), Duration::from_millis(500))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}");
+    assert!(matches!(locks.other.get("orders/7").await.unwrap_err().kind(), ErrorKind::NotFound));
+}
+
+#[tokio::test]
+async fn event_runs_once_and_its_result_is_kept() {
+    let locks = locks().await;
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |locked: Locked<Value>| {
+        let run = counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if run == 0 {
+                return Err(lambda_runtime::Error::from("the work failed"));
+            }
+            Ok(json!({ "charged": locked.event.payload["amount"] }))
+        }
+    };
+    let mut service = IdempotentLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    let order = json!({ "id": 7, "amount": 20 });
+    service.call(event(order.clone(), MINUTE)).await.expect_err("the first attempt fails");
+    for _ in 0..2 {
+        let charged = service.call(event(order.clone(), MINUTE)).await.unwrap();
+        assert_eq!(charged, json!({ "charged": 20 }));
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 2, "a failed run, and one that counts");
+    let other = service.call(event(json!({ "id": 7, "amount": 21 }), MINUTE)).await.unwrap_err();
+    let other = other.downcast_ref::<Error>().expect("an error of the client");
+    assert_eq!(*other.kind(), ErrorKind::PayloadMismatch);
+
+    // The record is one that the other clients read.
+    let lock = locks.other.get("orders/7").await.unwrap();
+    assert_eq!(lock.last_occurrence.as_deref(), Some("0000000001"));
+    let record: Value = serde_json::from_str(lock.data.as_deref().unwrap()).unwrap();
+    assert_eq!(record["result"], json!({ "charged": 20 }));
+    assert!(record["until"].as_f64() > Some(0.0) && record["payload"].as_str().map(str::len) == Some(64));
+}
+
+#[tokio::test]
+async fn result_that_counts_no_more_lets_the_event_run_again() {
+    let locks = locks().await;
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Locked<Value>| {
+        let run = counted.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, Error>(run) }
+    };
+    let layer = IdempotentLayer::new(locks.client.clone(), key_of).completed_ttl(Duration::ZERO);
+    let mut service = layer.layer(service_fn(handler));
+    for run in 0..2 {
+        assert_eq!(service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap(), run);
+    }
+}
