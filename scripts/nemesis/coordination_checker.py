@@ -350,7 +350,7 @@ def owned(entries, claim):
 
 
 def may_be_dead(views, number, latest):
-    """Whether a ticket could have been taken for dead. Others may have seen its version a moment before the observer."""
+    """Whether a ticket could be taken for dead. Others may have seen its version a moment before the observer."""
     entries = [one for view in views if view["asked"] < latest for one in view["queue"] if one["number"] == number]
     return any(entry["dead_for"] > -GAP for entry in entries)
 
