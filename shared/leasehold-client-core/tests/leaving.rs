@@ -48,11 +48,11 @@ impl Caller {
     }
 
     fn last_send(&self) -> u64 {
-        let sends = self.actions.iter().filter_map(|action| match action {
+        let mut sends = self.actions.iter().filter_map(|action| match action {
             Action::Send { send, .. } => Some(*send),
             _ => None,
         });
-        sends.last().expect("a request is in flight")
+        sends.next_back().expect("a request is in flight")
     }
 
     fn releases(&self) -> bool {

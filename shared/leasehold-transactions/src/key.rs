@@ -175,6 +175,8 @@ fn order_of_numbers(a: &str, b: &str) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_dynamodb::primitives::Blob;
+
     use super::*;
 
     fn key(value: AttributeValue) -> ItemKey {

@@ -195,12 +195,11 @@ impl Bounds {
     /// Bounds within which the absence of the clause shows.
     pub fn of_trace(clause: Clause) -> Self {
         match clause {
-            Clause::Together => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
+            Clause::Together | Clause::Available => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
             Clause::HigherToken => Self { wishes: &[Wish::Both(1)], lives: 2, ..SMALL },
             Clause::Memory => Self { wishes: &[Wish::Both(1)], copies: 1, ..SMALL },
             Clause::FirstAnswer => Self { wishes: &[Wish::Both(1)], runs: 2, ..SMALL },
             Clause::Held => Self { capacity: 2, ..SMALL },
-            Clause::Available => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
             Clause::NobodyAhead => Self { wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)], ..SMALL },
             Clause::OwnTicket => {
                 Self { wishes: &[Wish::QueueThenBoth(1), Wish::Permits(1), Wish::Queue(1)], requests: 2, ..SMALL }
@@ -375,18 +374,18 @@ const NEW: usize = CALLERS - 1;
 
 /// A lease id with its public ids and its hash, which would otherwise be computed anew in every state.
 struct Id {
-    lease_id: LeaseId,
-    holder_id: String,
-    ticket_id: String,
+    lease: LeaseId,
+    holder: String,
+    ticket: String,
 }
 
 fn id(caller: usize, life: u8) -> &'static Id {
     static KNOWN: LazyLock<Vec<Id>> = LazyLock::new(|| {
         let all = (0..CALLERS).flat_map(|caller| (0..LIVES).map(move |life| format!("{caller}-{life}")));
         let known = |name| {
-            let lease_id = valid(LeaseId::new(name));
-            let member = Member::new(&pool_key(), &lease_id);
-            Id { holder_id: member.holder_id(), ticket_id: member.ticket_id(), lease_id }
+            let lease = valid(LeaseId::new(name));
+            let member = Member::new(&pool_key(), &lease);
+            Id { holder: member.holder_id(), ticket: member.ticket_id(), lease }
         };
         all.map(known).collect()
     });
@@ -417,8 +416,8 @@ fn owner(caller: usize) -> OwnerName {
     valid(OwnerName::new(format!("{caller}")))
 }
 
-fn sequence(number: u8) -> Option<Sequence> {
-    Some(valid(Sequence::new(number.into(), None)))
+fn sequence(number: u8) -> Sequence {
+    valid(Sequence::new(number.into(), None))
 }
 
 fn wanted_lock(caller: usize, life: u8, number: u8, observed: Option<&String>) -> Acquire {
@@ -426,8 +425,8 @@ fn wanted_lock(caller: usize, life: u8, number: u8, observed: Option<&String>) -
     Acquire {
         key: lock_key(),
         owner_name: owner(caller),
-        lease_id: id(caller, life).lease_id.clone(),
-        sequence: sequence(number),
+        lease_id: id(caller, life).lease.clone(),
+        sequence: Some(sequence(number)),
         lease_duration: lease(),
         staleness: staleness.unwrap_or(Staleness::Never),
         data: None,
@@ -453,11 +452,11 @@ fn wanted_permits(
         permits: *permits,
         number: None,
     });
-    let lease_id = id(caller, life).lease_id.clone();
+    let lease_id = id(caller, life).lease.clone();
     semaphore::Acquire {
         key: pool_key(),
         owner_name: owner(caller),
-        sequence: sequence(number),
+        sequence: Some(sequence(number)),
         lease_duration: lease(),
         permits: some(permits),
         capacity: some(capacity),
@@ -492,7 +491,7 @@ impl Transaction<'_> {
     }
 
     /// Carries out the attempt on these rows. Returns the rows afterwards, or the verdict.
-    fn carry_out(&self, world: &World) -> Result<(Option<Row>, Option<Semaphore>), Verdict> {
+    fn carry_out(&self, world: &World) -> Result<(Option<Row>, Option<Semaphore>), Box<Verdict>> {
         let mut lock = world.lock.as_ref().map(|stored| stored.0.clone());
         let mut pool = world.pool.clone();
         if let Some(row) = &mut lock {
@@ -505,7 +504,7 @@ impl Transaction<'_> {
             if self.lacks(Clause::Memory) {
                 row.previous.lease_id_hash = None;
             }
-            if self.lacks(Clause::Held) && row.lease_id_hash.as_ref() != Some(&self.me.lease_id.hash()) {
+            if self.lacks(Clause::Held) && row.lease_id_hash.as_ref() != Some(&self.me.lease.hash()) {
                 row.released = true;
             }
         }
@@ -522,10 +521,10 @@ impl Transaction<'_> {
             if self.lacks(Clause::Available) {
                 row.available += PLENTY;
             }
-            let waits = row.queue.contains_key(&self.me.ticket_id);
+            let waits = row.queue.contains_key(&self.me.ticket);
             if self.lacks(if waits { Clause::OwnTicket } else { Clause::NobodyAhead }) {
                 hidden = std::mem::take(&mut row.queue);
-                hidden.remove(&self.me.ticket_id);
+                hidden.remove(&self.me.ticket);
             }
         }
         let contents = [Content::Lock(lock), Content::Permits(found(pool.as_ref()))];
@@ -552,7 +551,10 @@ impl Transaction<'_> {
             Err(votes) if self.lacks(Clause::Together) && votes.contains(&Vote::Yes) => {
                 Ok(self.apart(world, &contents, restored))
             }
-            Err(votes) => Err(decide(&votes, &self.wanted, self.attempt, &self.stamps, &POLICY).expect("readable")),
+            Err(votes) => {
+                let verdict = decide(&votes, &self.wanted, self.attempt, &self.stamps, &POLICY);
+                Err(Box::new(verdict.expect("readable")))
+            }
         }
     }
 
@@ -599,16 +601,16 @@ impl World {
     }
 
     fn has_lock(&self, caller: usize, life: u8) -> bool {
-        let hash = id(caller, life).lease_id.hash();
+        let hash = id(caller, life).lease.hash();
         self.lock.as_ref().is_some_and(|stored| !stored.0.released && stored.0.lease_id_hash == Some(hash))
     }
 
     fn has_permits(&self, caller: usize, life: u8) -> bool {
-        self.pool.as_ref().is_some_and(|row| row.holders.contains_key(&id(caller, life).holder_id))
+        self.pool.as_ref().is_some_and(|row| row.holders.contains_key(&id(caller, life).holder))
     }
 
     fn has_ticket(&self, caller: usize, life: u8) -> bool {
-        self.pool.as_ref().is_some_and(|row| row.queue.contains_key(&id(caller, life).ticket_id))
+        self.pool.as_ref().is_some_and(|row| row.queue.contains_key(&id(caller, life).ticket))
     }
 
     /// Whether nobody will rely on what this lease id has.
@@ -624,8 +626,8 @@ impl World {
         let mut dead = Vec::new();
         for (caller, life) in everybody().filter(|it| counts(self, *it)) {
             let id = id(caller, life);
-            let holder = row.holders.get(&id.holder_id).map(|holder| (&id.holder_id, &holder.claim));
-            let ticket = row.queue.get(&id.ticket_id).map(|ticket| (&id.ticket_id, &ticket.claim));
+            let holder = row.holders.get(&id.holder).map(|holder| (&id.holder, &holder.claim));
+            let ticket = row.queue.get(&id.ticket).map(|ticket| (&id.ticket, &ticket.claim));
             let entries = holder.into_iter().chain(ticket);
             dead.extend(entries.map(|(id, claim)| (id.clone(), claim.version.clone(), claim.permits)));
         }
@@ -741,7 +743,7 @@ impl World {
         let is_awaited = self.is_awaited(&sent);
         let (permits, capacity) = (protocol.bounds.wishes[sent.caller].permits(), protocol.bounds.capacity);
         let rvn = format!("{}-{}.{}.{}", sent.caller, sent.life, sent.number, sent.write);
-        let lease_id = id(sent.caller, sent.life).lease_id.clone();
+        let lease_id = id(sent.caller, sent.life).lease.clone();
         let answer = match &sent.what {
             What::Both { attempt, observed, dead } => {
                 match self.deliver_both(protocol, &sent, attempt, observed.as_ref(), dead, rvn) {
@@ -860,7 +862,7 @@ impl World {
             }
         }
         let before = self.clone();
-        match transaction.carry_out(self) {
+        match transaction.carry_out(self).map_err(|verdict| *verdict) {
             Ok((lock, pool)) => {
                 (self.lock, self.pool) = (lock.map(Stored), pool);
                 self.check_turn(&before, sent);
@@ -885,7 +887,7 @@ impl World {
         if self.has_permits(sent.caller, sent.life) && !before.has_permits(sent.caller, sent.life) {
             self.event = Some(BOTH);
             let is_waiting = |(index, caller): (usize, &Caller)| {
-                let ticket: Option<&Ticket> = row.queue.get(&id(index, caller.life).ticket_id);
+                let ticket: Option<&Ticket> = row.queue.get(&id(index, caller.life).ticket);
                 index != sent.caller && caller.ticket.is_some() && ticket.is_some()
             };
             if before.callers.iter().enumerate().any(is_waiting) {
@@ -970,8 +972,8 @@ impl World {
         let token = |world: &Self| {
             let lock = world.lock.as_ref().filter(|stored| !stored.0.released);
             let lock = lock.and_then(|stored| stored.0.fencing_token.value().copied());
-            let pool = world.pool.as_ref().map(|row| row.holders.values().map(|holder| holder.fencing_token).collect());
-            (lock, pool.unwrap_or_else(BTreeSet::new))
+            let holders = world.pool.iter().flat_map(|row| row.holders.values());
+            (lock, holders.map(|holder| holder.fencing_token).collect::<BTreeSet<_>>())
         };
         let ((was_lock, was_pool), (lock, pool)) = (token(before), token(self));
         let version = |world: &Self| world.lock.as_ref().and_then(|stored| stored.0.lease_id_hash.clone());
@@ -1019,9 +1021,8 @@ impl World {
         let mut next = Attempt::first(2);
         for _ in 0..4 {
             let this = Attempt { fencing_token: next.fencing_token.max(CLOCK_US), ..next };
-            let votes = match attempt(&contents, &wanted, &this, &stamps, &POLICY).expect("tokens are small") {
-                Ok(_) => return,
-                Err(votes) => votes,
+            let Err(votes) = attempt(&contents, &wanted, &this, &stamps, &POLICY).expect("tokens are small") else {
+                return;
             };
             match decide(&votes, &wanted, &this, &stamps, &POLICY).expect("readable") {
                 Verdict::Again(again) if again.form == Form::Acquisition => next = again,

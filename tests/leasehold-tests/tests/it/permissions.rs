@@ -417,8 +417,8 @@ async fn operation_calls_the_actions_of_its_entry() {
     for (function, called) in called_directly().await.into_iter().chain(called_by_the_cleanup().await) {
         assert_eq!(functions[&function], called, "{function}");
     }
-    let names = |operation: &Operation| attributes.get(operation.name).into_iter().flatten().map(String::as_str);
-    let mut named = by_function(|operation| names(operation).collect());
+    let of = |operation: &Operation| attributes.get(operation.name).into_iter().flatten().map(String::as_str);
+    let mut named = by_function(|operation| of(operation).collect());
     named.retain(|_, attributes| !attributes.is_empty());
     compare("attributes.json", &named);
 }

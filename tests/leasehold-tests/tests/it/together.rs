@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, ReturnConsumedCapacity, TransactWriteItem, Update};
+use aws_sdk_dynamodb::types::{AttributeValue, ConsumedCapacity, ReturnConsumedCapacity, TransactWriteItem, Update};
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::lifecycle::together::{Attempt, Content, Verdict, attempt, decide};
@@ -301,7 +301,7 @@ async fn units_of_a_transaction(world: &World) -> f64 {
     };
     let transaction = world.dynamodb.transact_write_items().transact_items(item(0)).transact_items(item(POOL));
     let answer = transaction.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.expect("answered");
-    answer.consumed_capacity().iter().filter_map(|consumed| consumed.capacity_units()).sum()
+    answer.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units).sum()
 }
 
 #[tokio::test(start_paused = true)]

@@ -369,7 +369,7 @@ async fn query_leaves_the_put_of_another_call_to_that_call() {
     let (sleeper, faults) = bank.coordinator(Policy::default(), Duration::ZERO);
     // The table's key, the transaction, the item, the lock, the item again; then it would apply.
     faults.at(6, Fault::Held);
-    let mut work = std::pin::pin!(sleeper.add(&id, vec![put("a", 7)], Some("1")));
+    let mut work = Box::pin(sleeper.add(&id, vec![put("a", 7)], Some("1")));
     until_reached(&mut work, &faults).await;
     let request = QueryRequest {
         table: ACCOUNTS.into(),
