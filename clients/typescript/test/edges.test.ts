@@ -33,7 +33,7 @@ async function warned(body: () => Promise<void>): Promise<string[]> {
 }
 
 describe("waiting for oneself", () => {
-  test("a wait for the lock of the scope is refused at once", async () => {
+  test("wait for the lock of the scope is refused at once", async () => {
     const key = freshKey();
     await using proxy = await FaultProxy.start(service.url);
     await using client = new Client({ url: proxy.url });
@@ -56,7 +56,7 @@ describe("waiting for oneself", () => {
     });
   });
 
-  test("a reentrant scope uses the outer guard, and releases nothing", async () => {
+  test("reentrant scope uses the outer guard, and releases nothing", async () => {
     const key = freshKey();
     await using client = service.client();
     await client.withLock(key, async (outer) => {
@@ -94,7 +94,7 @@ describe("waiting for oneself", () => {
     assert.equal(most, 1);
   });
 
-  test("a holder of all permits cannot wait for one", async () => {
+  test("holder of all permits cannot wait for one", async () => {
     await using client = service.client();
     const semaphore = client.semaphore(freshKey(), 2);
     await semaphore.withPermits(
@@ -163,7 +163,7 @@ describe("holding for too long, and forgetting", () => {
     await assert.rejects(client.acquire(freshKey(), { maxHold: 0 }), { field: "maxHold" });
   });
 
-  test("a lock that the program forgot is released at its end", async () => {
+  test("lock that the program forgot is released at its end", async () => {
     const key = freshKey();
     const program = `
       import { Client } from ${JSON.stringify(new URL("../dist/index.js", import.meta.url).href)};
@@ -214,7 +214,7 @@ describe("errors", () => {
     assert.equal(new WouldDeadlockError("x").name, "WouldDeadlockError");
   });
 
-  test("a request that is not JSON is the caller's mistake", async () => {
+  test("request that is not JSON is the caller's mistake", async () => {
     await using client = service.client();
     await assert.rejects(client.acquire(freshKey(), { attributes: { a: 1n } }), {
       name: "InvalidRequestError",

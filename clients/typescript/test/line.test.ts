@@ -13,8 +13,8 @@ const counted = (proxy: FaultProxy): Record<string, number> => {
   return counts;
 };
 
-describe("the line of a client", { concurrency: 4 }, () => {
-  test("a turn of a herd costs an acquire and a release", async () => {
+describe("line of a client", { concurrency: 4 }, () => {
+  test("turn of a herd costs an acquire and a release", async () => {
     const key = freshKey();
     await using proxy = await FaultProxy.start(service.url);
     await using client = new Client({ url: proxy.url });
@@ -50,7 +50,7 @@ describe("the line of a client", { concurrency: 4 }, () => {
     assert.ok(order.indexOf("other") < 12, "a herd does not starve the others");
   });
 
-  test("a waiter in line is told who holds the lock, and sends nothing", async () => {
+  test("waiter in line is told who holds the lock, and sends nothing", async () => {
     const key = freshKey();
     await using proxy = await FaultProxy.start(service.url);
     await using client = new Client({ url: proxy.url, ownerName: "the herd" });
@@ -65,7 +65,7 @@ describe("the line of a client", { concurrency: 4 }, () => {
   });
 
   for (const end of ["release", "loss", "detach"] as const) {
-    test(`the turn passes on with a ${end}`, async () => {
+    test(`turn passes on with a ${end}`, async () => {
       const key = freshKey();
       await using client = service.client();
       const guard = guardOf(await client.acquire(key));
@@ -84,7 +84,7 @@ describe("the line of a client", { concurrency: 4 }, () => {
     });
   }
 
-  test("a waiter that leaves gives its place up, and close ends all", async () => {
+  test("waiter that leaves gives its place up, and close ends all", async () => {
     const key = freshKey();
     const client = service.client();
     const guard = guardOf(await client.acquire(key));

@@ -7,7 +7,7 @@ import { serviceBinary } from "./support.js";
 
 process.env["LEASEHOLD_BIN"] = serviceBinary();
 
-test("the service starts and stops by one call", async () => {
+test("service starts and stops by one call", async () => {
   const service = await serve();
   await using client = new Client({ url: service.url });
   assert.equal(await client.withLock("job", ({ isHeld }) => isHeld), true);
@@ -16,7 +16,7 @@ test("the service starts and stops by one call", async () => {
   await assert.rejects(client.tryAcquire("job"), UnavailableError);
 });
 
-test("a program that is missing, or does not start, is told", async () => {
+test("program that is missing, or does not start, is told", async () => {
   await assert.rejects(serve("--no-such-option"), (error) => {
     assert.ok(error instanceof MisconfiguredError);
     assert.match(error.message, /did not start: .*--no-such-option/s);
