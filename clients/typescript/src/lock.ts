@@ -105,9 +105,10 @@ export function lockFromWire(wire: components["schemas"]["Lock"]): Lock | Semaph
 
 /** Returns the members that only a semaphore has. */
 function semaphoreFromWire(
-  wire: Partial<components["schemas"]["SemaphoreState"]>,
+  wire: components["schemas"]["SemaphoreState"] | Record<string, unknown>,
 ): Omit<SemaphoreView, keyof Lock> | undefined {
-  const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [], epoch = "" } = wire;
+  const state = wire as Partial<components["schemas"]["SemaphoreState"]>;
+  const { kind, capacity = 0, available = 0, changed = "", holders = [], queue = [], epoch = "" } = state;
   if (kind !== "semaphore") return undefined;
   const visible = holders.map(({ data, dataBase64, ...holder }) => ({ ...holder, ...fromWire({ data, dataBase64 }) }));
   return { kind, capacity, available, changed, holders: visible, queue, epoch };

@@ -932,7 +932,7 @@ export interface components {
             unreadable?: components["schemas"]["UnreadableRow"][];
         };
         /** @description The public view of a lock. */
-        Lock: (components["schemas"]["SemaphoreState"] | null) & {
+        Lock: (components["schemas"]["SemaphoreState"] | Record<string, unknown>) & {
             /** @description Additional attributes, as plain JSON. Sets are lists, binary values base64. */
             attributes?: Record<string, unknown>;
             /** @description The payload as text. */
@@ -1139,7 +1139,7 @@ export interface components {
             tableName: string;
         };
         /** @description One of several refused keys: its public view, without the payload. */
-        RefusedLock: (components["schemas"]["SemaphoreState"] | null) & {
+        RefusedLock: (components["schemas"]["SemaphoreState"] | Record<string, unknown>) & {
             /**
              * Format: int64
              * @description The fencing token. Absent if another kind of client wrote the row.

@@ -10,7 +10,8 @@ use lengths::Lengths;
 use schema::{Body, Input, Schemas};
 use utoipa::openapi::path::{HttpMethod, OperationBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::{ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, Required, Response, ResponseBuilder};
+use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
+use utoipa::openapi::{ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa::{Modify, OpenApi, PartialSchema};
 
 use crate::operation::{OPERATIONS, Operation, Refusal, Subject};
@@ -30,7 +31,7 @@ use crate::{Problem, ProblemType};
     ),
     servers((url = "http://127.0.0.1:8080", description = "leasehold serve")),
     components(schemas(Problem)),
-    modifiers(&Operations, &Lengths)
+    modifiers(&Operations, &Lengths, &Parts)
 )]
 pub struct Api;
 
@@ -45,6 +46,26 @@ impl Modify for Operations {
             document.paths.add_path_operation(operation.path, vec![method], described);
         }
         document.components.get_or_insert_default().schemas.extend(schemas);
+    }
+}
+
+/// Corrects the schemas of types that contain the members of another type, or none of them: the whole is an object
+/// either way, and never null.
+struct Parts;
+
+impl Modify for Parts {
+    fn modify(&self, document: &mut Document) {
+        for schema in document.components.iter_mut().flat_map(|components| components.schemas.values_mut()) {
+            let RefOr::T(Schema::AllOf(whole)) = schema else { continue };
+            for part in &mut whole.items {
+                if let RefOr::T(Schema::OneOf(optional)) = part {
+                    let kinds = optional.items.iter().filter(|kind| matches!(kind, RefOr::Ref(_))).cloned();
+                    let none = Object::with_type(Type::Object);
+                    let either = kinds.fold(AnyOfBuilder::new(), AnyOfBuilder::item).item(none).build();
+                    *part = RefOr::T(Schema::AnyOf(either));
+                }
+            }
+        }
     }
 }
 
