@@ -114,6 +114,11 @@ mutants base="main":
     git diff {{base}} -- shared > target/mutants.diff
     cargo mutants --workspace --in-diff target/mutants.diff --baseline skip --timeout 1200 --output target
 
+# Makes requests of all kinds from docs/openapi.json, legal and not, and holds each answer of `serve` to the document.
+schema seconds="60":
+    cargo build --workspace
+    scripts/schema.sh {{seconds}}
+
 # A bad neighbour beside steady holders of `serve`: heavy, slow, silent and greedy clients, a second service, a broken token file.
 neighbour seconds="60":
     scripts/neighbour.py {{seconds}}
