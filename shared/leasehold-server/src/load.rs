@@ -20,10 +20,10 @@ use crate::places::PLACES;
 const RUNNING: usize = 64;
 /// Ordinary requests that run at a time: all but heartbeats and releases.
 const ORDINARY: usize = 48;
-/// Listings and large reads that run at a time: each may take several megabytes.
-const BULKY: usize = 4;
-/// Those of one principal: one colleague leaves places to the others.
-const BULKY_EACH: usize = 2;
+/// Listings and large reads that run at a time: each may take thirty megabytes, in all the forms of its page.
+const BULKY: usize = 2;
+/// Those of one principal: one colleague leaves a place to the others.
+const BULKY_EACH: usize = 1;
 /// Ordinary requests that may wait. At 1,000 requests a second they wait for a quarter of a second.
 const WAITING: usize = 256;
 /// Watches that wait at a time. A watch takes memory and a connection, and next to no work. A refused client polls.
