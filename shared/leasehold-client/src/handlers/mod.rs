@@ -11,7 +11,7 @@
 //!     ship(&locked.event.payload, locked.guard.fencing_token()).await
 //! }
 //!
-//! # async fn main() -> Result<(), lambda_runtime::Error> {
+//! # async fn run() -> Result<(), lambda_runtime::Error> {
 //! let client = Client::new(HttpTransport::new("https://locks.example.com")?);
 //! let lock = LockLayer::new(client, |event: &LambdaEvent<Value>| format!("orders/{}", event.payload["id"]));
 //! lambda_runtime::run(ServiceBuilder::new().layer(lock).service(service_fn(handler))).await
