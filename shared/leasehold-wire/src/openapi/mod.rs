@@ -11,7 +11,9 @@ use schema::{Body, Input, Schemas};
 use utoipa::openapi::path::{HttpMethod, OperationBuilder};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{AnyOfBuilder, Object, Schema, Type};
-use utoipa::openapi::{ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder};
+use utoipa::openapi::{
+    ContentBuilder, HeaderBuilder, OpenApi as Document, Ref, RefOr, Required, Response, ResponseBuilder,
+};
 use utoipa::{Modify, OpenApi, PartialSchema};
 
 use crate::operation::{OPERATIONS, Operation, Refusal, Subject};
