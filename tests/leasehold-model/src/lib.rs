@@ -112,6 +112,20 @@ where
     broken.chain(missing.map(|event| format!("Too small: nowhere {event}"))).collect()
 }
 
+/// Checks that the checker finds a trace that breaks this promise, without this clause.
+#[cfg(test)]
+fn check_breaks<M>(explored: CheckerBuilder<M>, promise: &'static str, without: impl Debug)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let found = stateright::HasDiscoveries::AnyOf([promise].into());
+    let checker = explored.finish_when(found).spawn_bfs().join();
+    let trace = checker.discovery(promise);
+    assert!(trace.is_some(), "{promise}, without {without:?} as well: {} states", checker.unique_state_count());
+}
+
 impl Model for Protocol {
     type State = World;
     type Action = Action;

@@ -104,10 +104,10 @@ impl Model for Protocol {
 
 #[cfg(test)]
 mod tests {
-    use stateright::{Checker, HasDiscoveries};
+    use stateright::Checker;
 
     use super::*;
-    use crate::failures;
+    use crate::{check_breaks, failures};
 
     #[test]
     fn small_bounds_of_semaphores_break_no_promise() {
@@ -123,10 +123,7 @@ mod tests {
     /// Checks that the checker finds a trace that breaks this promise where the clause is missing.
     fn check_broken(clause: Clause, promise: &'static str) {
         let protocol = Protocol { bounds: Bounds::of_trace(clause), without: Some(clause) };
-        let found = HasDiscoveries::AnyOf([promise].into());
-        let checker = protocol.explored().finish_when(found).spawn_bfs().join();
-        let trace = checker.discovery(promise);
-        assert!(trace.is_some(), "{promise}, without {clause:?} as well: {} states", checker.unique_state_count());
+        check_breaks(protocol.explored(), promise, clause);
     }
 
     clauses! {
