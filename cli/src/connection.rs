@@ -144,6 +144,16 @@ impl CommonArgs {
         (dynamodb_table.is_none() && lambda.is_none()).then(|| self.connection.url())
     }
 
+    /// Whether requests are signed with AWS credentials.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.connection.sigv4
+    }
+
+    /// The bearer token, if there is one.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.connection.token()
+    }
+
     fn log_level(&self) -> LevelFilter {
         // With a table, the service runs in this process, and would log each failure before its retry.
         let in_here = self.connection.dynamodb_table.is_some();
@@ -161,6 +171,10 @@ impl ConnectionArgs {
         self.url.clone().or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
 
+    fn token(&self) -> Option<String> {
+        self.token.clone().or_else(|| variable(TOKEN_VARIABLE))
+    }
+
     async fn http(&self) -> Result<HttpTransport, Failure> {
         let url = self.url();
         let transport = HttpTransport::new(&url)?;
@@ -168,7 +182,7 @@ impl ConnectionArgs {
             let signer = self.signer(&sdk_config().await, region_of(&url), "--sigv4").await?;
             return Ok(transport.sigv4(signer));
         }
-        Ok(match self.token.clone().or_else(|| variable(TOKEN_VARIABLE)) {
+        Ok(match self.token() {
             Some(token) => transport.bearer_token(token),
             None => transport,
         })
