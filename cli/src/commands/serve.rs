@@ -9,8 +9,8 @@ use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, States, StatesError, Store, Tls, TlsError,
-    TokenError, Tokens, console, exposed, terraform,
+    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, States, StatesError, Store, Tls,
+    TlsError, TokenError, Tokens, console, exposed, terraform,
 };
 use leasehold_transactions as transactions;
 use tokio::net::TcpListener;

@@ -66,7 +66,8 @@ pub(crate) struct TerraformArgs {
 
 pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
     let mut signals = Signals::all()?;
-    let state = Name::parse(&args.state).map_err(|problem| Failure::usage(problem.detail.replace("state", "--state")))?;
+    let state =
+        Name::parse(&args.state).map_err(|problem| Failure::usage(problem.detail.replace("state", "--state")))?;
     let url = args.url()?;
     let client = args.common.client().await?;
     let grant = args.acquire(&state, &client, &mut signals).await?;

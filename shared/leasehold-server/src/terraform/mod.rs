@@ -224,18 +224,14 @@ impl Backend {
     }
 
     /// Acquires the lock for a caller that does not heartbeat.
-    async fn acquire(
-        &self,
-        asked: &Asked,
-        lease_id: &Secret,
-        lease_ms: u64,
-        info: &LockInfo,
-    ) -> Result<(), Problem> {
+    async fn acquire(&self, asked: &Asked, lease_id: &Secret, lease_ms: u64, info: &LockInfo) -> Result<(), Problem> {
         let request = AcquireRequest {
             key: asked.name.key(),
             owner_name: info.owner(),
             lease_id: Some(lease_id.clone()),
             lease_duration_ms: Some(lease_ms),
+            // A repeat, at whatever time it arrives, is granted no newer token.
+            sequence: Some(1),
             data: Some(info.data()),
             ..AcquireRequest::default()
         };
@@ -331,4 +327,66 @@ fn conflict(detail: &str) -> Problem {
 fn failing(error: &io::Error) -> Problem {
     tracing::error!(%error, "the folder of Terraform's states fails");
     Problem::new(ProblemType::Unavailable, "The folder of the states fails. The log of the service says why.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use aws_sdk_dynamodb::Client;
+    use leasehold_dynamodb::Clock;
+    use leasehold_engine::Engine;
+    use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn backend(folder: &std::path::Path) -> Backend {
+        let engine = Engine::memory().expect("memory");
+        let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+        let schema = TableSchema::new("leasehold");
+        ensure_table(&client, &schema).await.expect("a table");
+        let locks = Service::new(LockTable::new(client, schema, Policy::default(), Clock::system()));
+        Backend::new(locks, States::open(folder).expect("a folder"))
+    }
+
+    fn asked(id: &str) -> (Asked, String) {
+        let name = Name::parse("network").expect("plain");
+        let (caller, lease_id) = (Caller::unrestricted(), Some(lease_id_of(id)));
+        let asked = Asked { action: Action::Write, caller, name, lease_id, is_run: false };
+        (asked, format!(r#"{{"ID":"{id}","Operation":"apply"}}"#))
+    }
+
+    #[tokio::test]
+    async fn next_holder_waits_for_a_write_whose_client_hung_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let backend = backend(folder.path()).await;
+        let ((first, info), (second, next)) = (asked("first"), asked("second"));
+        backend.lock(&first, info.as_bytes()).await.expect("free");
+        let ((writing, written), (go, going)) = (channel(), channel());
+        let write = {
+            let (backend, first) = (backend.clone(), first.clone());
+            tokio::spawn(async move {
+                let slow = move |states: &States, name: &Name| {
+                    writing.send(()).expect("the test listens");
+                    going.recv().expect("the test goes on");
+                    states.write(name, b"late")
+                };
+                backend.change(&first, &lease_id_of("first"), slow).await
+            })
+        };
+        spawn_blocking(move || written.recv()).await.expect("a thread").expect("it writes");
+        write.abort();
+        write.await.expect_err("its client hung up");
+        backend.force_unlock(&second).await.expect("broken");
+        let mut locking = Box::pin(backend.lock(&second, next.as_bytes()));
+        timeout(Duration::from_millis(200), &mut locking).await.expect_err("a write of the first is on its way");
+        go.send(()).expect("the write waits");
+        locking.await.expect("granted");
+        assert_eq!(backend.states.read(&second.name).expect("read").as_deref(), Some(&b"late"[..]));
+        let refused = backend.write(&first, Bytes::from_static(b"later")).await.expect_err("too late");
+        assert_eq!(refused.status, 409);
+        assert_eq!(backend.states.read(&second.name).expect("read").as_deref(), Some(&b"late"[..]));
+    }
 }
