@@ -1,9 +1,9 @@
 //! States of Terraform and OpenTofu behind the protocol of their `http` backend, each under a lock of its own. A state
 //! is written only under the newest fencing token.
 //!
-//! The lock of the state `NAME` has the key `terraform/NAME`. Whoever begins to hold it raises the fence of the state to
-//! its fencing token, before it reads the state; whoever writes must hold the lock, under a token that is not below the
-//! fence. Both happen in the state's turn, so no write is between the raise and the answer to it.
+//! The lock of the state `NAME` has the key `terraform/NAME`. Whoever begins to hold it raises the fence of the state
+//! to its fencing token, before it reads the state; whoever writes must hold the lock, under a token that is not below
+//! the fence. Both happen in the state's turn, so no write is between the raise and the answer to it.
 //!
 //! Plain `terraform` proves by the `ID` of its lock, and sends no heartbeats: its lock holds until UNLOCK. A run of
 //! `leasehold terraform` proves by its lease id, in the user name, and heartbeats.
