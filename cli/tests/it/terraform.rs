@@ -348,7 +348,7 @@ struct Configuration<'a> {
 }
 
 /// The longest wait for `terraform`, which has other work beside it here.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_mins(2);
 
 /// An apply writes its process id, and then waits for a file.
 const MAIN: &str = r#"
