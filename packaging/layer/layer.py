@@ -1,7 +1,7 @@
 """Packs the agent as a layer of Lambda: layer.py AGENT FILE.zip
 
-Lambda starts each program in extensions/ of its layers as an extension. The same program gives the same bytes: the time is
-that of SOURCE_DATE_EPOCH (default: the first that a zip can name), and nobody's name is in it.
+Lambda starts each program in extensions/ of its layers as an extension. The same program gives the same bytes: the
+time is that of SOURCE_DATE_EPOCH (default: the first that a zip can name), and nobody's name is in it.
 """
 
 import os

@@ -281,7 +281,9 @@ class Sandbox:
                 assert self.path == TELEMETRY and host == SANDBOX, (self.path, host)
                 assert "platform" in subscription["types"] and subscription["buffering"]["timeoutMs"] >= 25
                 if not sandbox._has_telemetry:  # as the emulator of the Runtime API answers
-                    refusal = b'{"errorType": "Telemetry.NotSupported", "errorMessage": "Telemetry API is not supported"}'
+                    refusal = (
+                        b'{"errorType": "Telemetry.NotSupported", "errorMessage": "Telemetry API is not supported"}'
+                    )
                     return self.reply(202, refusal, {})
                 extension.telemetry = int(port.strip("/"))
                 return self.reply(200, b"OK", {})

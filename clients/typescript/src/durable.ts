@@ -33,7 +33,10 @@ const FORGOTTEN_S = 3600;
 
 /** The part of `DynamoDB` of `@aws-sdk/client-dynamodb` that is needed. */
 export interface PutItem {
-  putItem(input: { TableName: string; Item: Record<string, { S: string } | { N: string } | { BOOL: boolean }> }): Promise<unknown>;
+  putItem(input: {
+    TableName: string;
+    Item: Record<string, { S: string } | { N: string } | { BOOL: boolean }>;
+  }): Promise<unknown>;
 }
 
 /** The table of a stack with `WakeWaiters`, whose waker ends sleeps. */
@@ -131,7 +134,13 @@ export async function lockStep(
     const last = before.woken ? Math.min(before.sleep, (at - before.at) / 1000) : before.sleep;
     const state = { ...before, slept: before.slept + last, at, woken: false };
     try {
-      const options = { sortKey, ownerName, lease: milliseconds, staleness: "clock", heartbeatInterval: false } as const;
+      const options = {
+        sortKey,
+        ownerName,
+        lease: milliseconds,
+        staleness: "clock",
+        heartbeatInterval: false,
+      } as const;
       const result = await acquireUnder(contextOf(client), key, state.leaseId, options, ASKS_FOR_MS);
       if (result.kind === "held") return { ...state, sleep: sleepOf(result.lock.leaseDurationMs) };
       result.detach();
@@ -148,14 +157,18 @@ export async function lockStep(
   if (waiters === undefined) {
     state = await context.waitForCondition(name, look, {
       initialState: state,
-      waitStrategy: (now) => (isOver(now) ? { shouldContinue: false } : { shouldContinue: true, delay: { seconds: now.sleep } }),
+      waitStrategy: (now) =>
+        isOver(now) ? { shouldContinue: false } : { shouldContinue: true, delay: { seconds: now.sleep } },
     });
   } else {
     for (;;) {
       const before = state;
       state = await context.step(name, () => look(before));
       if (isOver(state)) break;
-      const row = { lock: JSON.stringify(sortKey === undefined ? [key] : [key, sortKey]), waiter: `${first.askedAt}#${first.leaseId}` };
+      const row = {
+        lock: JSON.stringify(sortKey === undefined ? [key] : [key, sortKey]),
+        waiter: `${first.askedAt}#${first.leaseId}`,
+      };
       state = { ...state, woken: await sleepUntilWoken(context, name, waiters, row, state.sleep) };
     }
   }

@@ -183,7 +183,7 @@ describe("locks in durable functions", { skip }, () => {
     }).run();
     assert.equal(execution.getStatus(), "SUCCEEDED");
     const leases = proxy.calls("acquire").map(({ body }) => (body as { leaseId?: string }).leaseId);
-    assert.equal(leases.length, 2);
+    assert.ok(leases.length >= 2);
     assert.equal(new Set(leases).size, 1, "the same lease id, which finds itself");
     assert.equal(await stateOf(key), "released");
   });
