@@ -21,7 +21,7 @@ use leasehold_wire::{Problem, ProblemType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::buffers::{self, Reserved};
@@ -62,10 +62,10 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
     let (stop, stopped) = watch::channel(false);
     let accept = async |stream| {
         // A connection that was accepted is served, although a stop comes while it waits.
-        match timeout(DRAIN_TIMEOUT, PLACES.take()).await {
-            Ok(place) => serve_connection(stream, tls.as_ref(), app.clone(), stopped.clone(), place),
-            Err(_) => tracing::warn!("no place for a connection: all others are at work"),
-        }
+        let Ok(place) = timeout(DRAIN_TIMEOUT, PLACES.take()).await else {
+            return tracing::warn!("no place for a connection: all others are at work");
+        };
+        serve_connection(stream, tls.as_ref(), app.clone(), stopped.clone(), place);
     };
     tokio::pin!(shutdown);
     loop {
@@ -156,7 +156,7 @@ async fn serve(
     let last_call = async {
         // An error: the service is gone.
         drop(stopped.wait_for(|stopped| *stopped).await);
-        sleep(LAST_CALL).await;
+        sleep_until(Instant::now() + LAST_CALL).await;
     };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
