@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use leasehold_api::Quota;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
@@ -13,6 +14,7 @@ use leasehold_server::{
     Tokens, console, exposed,
 };
 use leasehold_transactions as transactions;
+use nix::unistd::geteuid;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -39,6 +41,14 @@ pub(crate) struct ServeArgs {
     /// Bind each lock to the bearer of the token that acquired it. No other bearer can renew or release it.
     #[arg(long, requires = "token_file")]
     owner_binding: bool,
+
+    /// Refuse a bearer more locks, and permits of semaphores, than this at a time. Default: no bound.
+    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_LOCKS")]
+    max_locks: Option<usize>,
+
+    /// Refuse a bearer more places in queues than this at a time. Default: no bound.
+    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_TICKETS")]
+    max_tickets: Option<usize>,
 
     /// Listen beyond this machine, although everyone who reaches the port may do everything.
     #[arg(long, conflicts_with = "token_file")]
@@ -213,8 +223,9 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         return Err(ServeError::Open(args.listen));
     }
     let (tokens, tls, credentials) = (args.tokens()?, args.tls()?, args.credentials()?);
+    args.warn();
     // The tables come before the port: an open port belongs to a working service.
-    let server = Server::open(args.settings()).await?;
+    let server = Server::open(args.settings()).await?.with_quota(args.quota());
     let listener = listen(args.listen, "--listen").await?;
     let address = local_address(&listener, args.listen.port());
     let exposed = match (server.engine(), args.expose_dynamodb) {
@@ -256,6 +267,21 @@ impl ServeArgs {
 
     fn tls(&self) -> Result<Option<Tls>, TlsError> {
         self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(|(cert, key)| Tls::open(cert, key)).transpose()
+    }
+
+    /// Warns of settings that are seldom meant.
+    fn warn(&self) {
+        let addresses = [Some(self.listen), self.expose_dynamodb].into_iter().flatten();
+        for address in addresses.filter(|address| !address.ip().is_loopback() && self.tls_cert.is_none()) {
+            tracing::warn!(%address, "requests travel in plain text: use --tls-cert, or a proxy that speaks TLS");
+        }
+        if geteuid().is_root() {
+            tracing::warn!("the service runs as root and needs no such right: run it as a user of its own");
+        }
+    }
+
+    fn quota(&self) -> Quota {
+        Quota::new(self.max_locks, self.max_tickets)
     }
 
     fn url(&self, address: SocketAddr) -> String {

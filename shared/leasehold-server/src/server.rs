@@ -8,7 +8,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::Client;
 use axum::body::Body;
 use leasehold_api::http::{problem_response, unknown_route};
-use leasehold_api::{Routed, Service, TransactionService};
+use leasehold_api::{Quota, Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
@@ -134,6 +134,12 @@ impl Server {
         let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
         let transactions = TransactionService::new(transactions);
         Ok(Self { engine, table, locks, transactions, sweep_interval })
+    }
+
+    /// Bounds the locks and the tickets of each principal.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        Self { locks: self.locks.with_quota(quota), ..self }
     }
 
     /// The embedded engine, unless the tables are at an endpoint.
