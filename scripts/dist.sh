@@ -138,6 +138,7 @@ debian() {
     install -D -m 644 "$documents/leasehold.bash" "$share/bash-completion/completions/leasehold"
     install -D -m 644 "$documents/_leasehold" "$share/zsh/vendor-completions/_leasehold"
     install -D -m 644 "$documents/leasehold.fish" "$share/fish/vendor_completions.d/leasehold.fish"
+    install -D -m 644 -t "$tree/usr/lib/systemd/system" packaging/systemd/*
     install -D -m 644 LICENSE-MIT "$share/doc/leasehold/copyright"
     mkdir "$tree/DEBIAN"
     sed -e "s/@VERSION@/$version/" -e "s/@MACHINE@/$machine/" packaging/deb/control >"$tree/DEBIAN/control"
