@@ -304,6 +304,33 @@ def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeC
         handler({}, Context())
 
 
+def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, proxy: Proxy, key: str) -> None:
+    @locked(key=key, client=make_client(proxy.url))
+    def handler(event: Any, context: Any) -> None:
+        guard = context.leasehold
+        under_way, go_on = threading.Event(), threading.Event()
+
+        def late(request: Seen) -> None:
+            if request.action == "heartbeat":
+                under_way.set()
+                assert go_on.wait(30)
+
+        proxy.fault = late
+        beat = threading.Thread(target=guard.heartbeat)
+        beat.start()
+        assert under_way.wait(30)
+        guard._pulse -= FROZEN + 1  # the process is frozen between the request and its answer
+        proxy.let_pass()
+        go_on.set()
+        beat.join(30)
+        assert not guard.is_held
+        guard.check()
+        assert guard.is_held
+        assert proxy.count("heartbeat") > 1
+
+    handler({}, Context())
+
+
 class Queue:
     """SQS, which hides messages."""
 

@@ -225,6 +225,31 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
   await handler({}, contextOf());
 });
 
+test("heartbeat from before a freeze proves nothing", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      proxy.fault = () => ({ delayAnswer: 300 });
+      const beat = leasehold.heartbeat();
+      while (proxy.calls("heartbeat").length === 0) await sleep(5);
+      // The process is frozen between the request and its answer.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      // No timer fires before the answer is read.
+      proxy.fault = () => ({ delayAnswer: 300 });
+      await beat;
+      assert.equal(leasehold.isHeld, false);
+      proxy.fault = () => "pass";
+      await leasehold.check();
+      assert.ok(proxy.calls("heartbeat").length > 1);
+      assert.ok(leasehold.isHeld);
+    },
+    { key, client: other },
+  );
+  await handler({}, contextOf());
+});
+
 function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {
   return {
     messageId: `m${number}`,
