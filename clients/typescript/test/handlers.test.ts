@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
 import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
-import { aborted, breakHeld, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
+import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -101,11 +101,12 @@ test("work that goes on is told and the lock released", async () => {
       await assert.rejects(context.leasehold.check(), reasonOf("deadline"));
       return new Promise(() => undefined);
     },
-    { key, client, margin: "1s" },
+    { key, client, margin: "8s" },
   );
-  const context = contextOf(2000);
+  const context = contextOf(9000);
   await assert.rejects(handler({}, context), reasonOf("deadline"));
   assert.ok(await isFree(key));
+  assert.ok(context.getRemainingTimeInMillis() > 0, "half a margin is left for the release");
 });
 
 test("handler ends after the release that the deadline began", async () => {
@@ -168,6 +169,7 @@ test("contention is answered as chosen", async () => {
     else await assert.rejects(handler({}, context), LockHeldError);
     // A wait takes its time, and leaves what the work needs.
     assert.equal(context.getRemainingTimeInMillis() <= 28_600, onContention === "wait");
+    assert.ok(context.getRemainingTimeInMillis() > 10_000);
   }
   setTimeout(() => void holder.release(), 300);
   assert.equal(await withLock(async () => "ran", { key, client, onContention: "wait" })({}, contextOf()), "ran");
@@ -219,6 +221,9 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
       await leasehold.check();
       assert.ok(proxy.calls("heartbeat").length > 0);
       assert.ok(leasehold.isHeld);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      assert.equal(leasehold.isHeld, false);
+      await eventually(() => leasehold.isHeld, "a heartbeat after a thaw, though nobody asks");
     },
     { key, client: other },
   );
