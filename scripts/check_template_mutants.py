@@ -72,9 +72,7 @@ MUTANTS = (
 
 def survives(rule, mutated):
     """Whether the rule accepts the template."""
-    from samtranslator.yaml_helper import yaml_parse
-
-    stacks.read = lambda: yaml_parse(mutated)
+    stacks.read = lambda: stacks.parsed(mutated)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             getattr(check_template, rule)()
