@@ -1,6 +1,6 @@
 """Tests check_template.py: for each of its rules a template that breaks the rule, which the rule must refuse.
 
-Called by ministack.sh. Argument, optional: the beginning of the names of the rules to test.
+Called by template.sh. Argument, optional: the beginning of the names of the rules to test.
 """
 
 import contextlib
