@@ -24,6 +24,8 @@ const COMMANDS: [&str; 19] = [
     "watch",
     "serve",
     "agent",
+    "backup",
+    "restore",
     "console",
     "token",
     "demo",
