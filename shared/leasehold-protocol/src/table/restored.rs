@@ -12,12 +12,12 @@ use crate::item::{FENCING_TOKEN, TOKENS};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The rows that are read at a time.
+/// The number of rows that are read at a time.
 const PAGE: i32 = 100;
 
 impl LockTable {
-    /// Raises the fencing tokens of all rows to the clock, which is past every token that was given: a token starts from
-    /// microseconds. Holders of the time of the backup are `lost` with their next heartbeat that names its token.
+    /// Raises the fencing tokens of all rows to the clock, which is past every token that was given: a token starts
+    /// from microseconds. Holders of the time of the backup are `lost` with their next heartbeat that names its token.
     /// Returns the number of rows. No service may use the table meanwhile.
     ///
     /// # Errors
