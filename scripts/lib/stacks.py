@@ -32,9 +32,16 @@ def same(left, right, left_name, right_name):
 
 def read():
     """Reads the template, without any translation."""
-    from samtranslator.yaml_helper import yaml_parse
+    return parsed((ROOT / "template.yaml").read_text())
 
-    return yaml_parse((ROOT / "template.yaml").read_text())
+
+def parsed(text):
+    """SAM's own parser, ten times as fast."""
+    import yaml
+    from samtranslator.yaml_helper import intrinsics_multi_constructor
+
+    yaml.CSafeLoader.add_multi_constructor("!", intrinsics_multi_constructor)
+    return yaml.load(text, yaml.CSafeLoader)
 
 
 def resources_with(parameters):
