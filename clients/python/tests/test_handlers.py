@@ -378,6 +378,15 @@ def test_held_record_comes_again_and_others_go_on(client: Client, make_client: M
     assert 1 <= hidden["VisibilityTimeout"] <= 11
 
 
+def test_record_is_hidden_for_twelve_hours_at_most(client: Client, make_client: MakeClient, key: str) -> None:
+    queue = Queue()
+    handler = locked(key="{body}", client=client, on_contention="sqs-retry", sqs=queue)(lambda event, context: None)
+    holder = make_client().try_acquire(key, lease="24h", manual_heartbeats=True)
+    assert handler({"Records": [record(1, key)]}, Context()) == {"batchItemFailures": [{"itemIdentifier": "m1"}]}
+    assert [hidden["VisibilityTimeout"] for hidden in queue.hidden] == [12 * 3600]
+    holder.granted().release()
+
+
 def test_group_of_a_fifo_queue_keeps_its_order(client: Client, make_client: MakeClient, key: str) -> None:
     ran = []
 

@@ -293,6 +293,10 @@ test("held record comes again and others go on", async () => {
       VisibilityTimeout: 10,
     },
   ]);
+  const long = freshKey();
+  guardOf(await service.client().tryAcquire(long, { lease: "24h", heartbeatInterval: false }));
+  assert.deepEqual(await handler({ Records: [recordOf(9, long)] }, contextOf()), failures("m9"));
+  assert.equal(hidden.at(-1)?.VisibilityTimeout, 12 * 3600);
   const fifo = [recordOf(5, key, "g"), recordOf(6, `${key}-b`, "g"), recordOf(7, `${key}-c`, "h")];
   assert.deepEqual(await handler({ Records: fifo }, contextOf()), failures("m5", "m6"));
   assert.equal(ran.at(-1), "m7");

@@ -167,9 +167,9 @@ def lock_step(
             return WaitForConditionDecision.stop_polling()
         return WaitForConditionDecision.continue_waiting(Sleep.from_seconds(state["sleep"]))
 
-    first = context.step(lambda _: {"leaseId": str(uuid.uuid4()), "askedAt": time.time()}, f"{name} id")
+    first: dict[str, Any] = context.step(lambda _: {"leaseId": str(uuid.uuid4()), "askedAt": time.time()}, f"{name} id")
     asked_at, lease_id = first["askedAt"], first["leaseId"]
-    state = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0, "at": asked_at, "woken": False}
+    state: dict[str, Any] = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0, "at": asked_at, "woken": False}
     if waiters is None:
         state = context.wait_for_condition(ask, WaitForConditionConfig(decide, state), name)
     else:
