@@ -21,6 +21,7 @@ WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
     "WatchConcurrency": "10",
     "WakeWaiters": "true",
+    "AgentLayerBucket": "releases",
     "RestApi": "regional",
 }
 RELEASE = {"Release": "one", "ReleaseShift": "Canary10Percent10Minutes"}
@@ -49,10 +50,12 @@ MADE_BY = {
     ),
     "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
     "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
+    "AWS::IAM::ManagedPolicy": ("iam:CreatePolicy", "iam:DeletePolicy"),
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
     "AWS::KMS::Key": ("kms:CreateKey", "kms:ScheduleKeyDeletion"),
     "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
+    "AWS::Lambda::LayerVersion": ("lambda:PublishLayerVersion", "lambda:DeleteLayerVersion"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
     "AWS::Lambda::Url": ("lambda:CreateFunctionUrlConfig", "lambda:DeleteFunctionUrlConfig"),
     "AWS::Lambda::Version": ("lambda:PublishVersion", "lambda:DeleteFunction"),
@@ -85,22 +88,6 @@ def check_repository():
     assert len(application["Description"]) <= 256 and len(application["Labels"]) <= 10, application
     for name in ("LicenseUrl", "ReadmeUrl"):
         assert (ROOT / application[name]).is_file(), application[name]
-
-
-def check_terraform():
-    """The Terraform module's variables have the defaults of the parameters. The construct reads the parameters."""
-    parameters = stacks.read()["Parameters"]
-    variables = (ROOT / "terraform/variables.tf").read_text()
-    found = re.findall(r'^variable "(\w+)" {$.*?^  default +=(.*?)$', variables, re.M | re.S)
-    # Terraform has a number for none.
-    shared = {"".join(map(str.capitalize, name.split("_"))): default for name, default in found} | {
-        "ReservedConcurrency": ""
-    }
-    for name in set(shared) & set(parameters):
-        default = shared[name].strip(' "[]')
-        assert default == str(parameters[name]["Default"]), (name, default)
-    known = set(re.findall(r'^variable "(\w+)"', variables, re.M))
-    assert {"jwt_break_scope", "rest_api", "release", "transaction_table_arns"} <= known, known
 
 
 def check_actions():

@@ -224,6 +224,17 @@ class CoordinationCheckerTest(unittest.TestCase):
         self.assertEqual(check(ended, *others, late), [])
         self.assertEqual(len(check(capacity("pool", 1), ended, *others, late)), 1)
 
+    def test_first_request_of_a_process_may_come_back(self):
+        def ghost(ends, first, others="pool"):
+            ended = [*held("A", 1, 1, 2, first=first), *did(2.1, "A", "released")]
+            later = sum((held(f"B{one}", 2 + one, 3 + one, 3.5 + one, others) for one in range(ends)), [])
+            return check(capacity("pool", 99), ended, later, view(40, [entry("A", number=99)], size=99))
+
+        for ends, first, found in ((15, ["pool"], True), (16, ["pool"], False), (16, [], True)):
+            self.assertEqual(bool(ghost(ends, first)), found, (ends, first))
+        for ends, found in ((0, True), (1, False)):
+            self.assertEqual(bool(ghost(ends, ["pool"], "pool a")), found, ends)
+
     def test_waiter_that_was_paused_may_be_passed(self):
         history = list(BAD["passed"])
         history[1] = waiting("A", 1, 2)
