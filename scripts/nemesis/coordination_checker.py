@@ -96,6 +96,7 @@ class History:
     def __init__(self, events):
         self.claims, self.views, self.beats = {}, defaultdict(list), defaultdict(list)
         self.breaks, self.resets, self.capacities = defaultdict(list), defaultdict(list), defaultdict(list)
+        self._breaking = {}  # the break that each operator has under way
         self.broke = {}  # the time of each answer, by the key and the number of what was broken
         for event in events:
             self._take(event)
@@ -108,6 +109,9 @@ class History:
 
     def _take(self, event):
         kind, at, key = event["event"], event["at"], event.get("key")
+        # Who breaks does nothing else until the answer.
+        if (under_way := self._breaking.pop(event["who"], None)) is not None:
+            under_way[1] = at
         if kind == "asked":
             self.claims[event["claim"]] = Claim(event)
         elif kind == "viewed":
@@ -115,7 +119,8 @@ class History:
         elif kind == "beat":
             self.beats[key, event["token"]].append(event)
         elif kind == "breaking":
-            self.breaks[key].append(at)
+            self._breaking[event["who"]] = [at, at]
+            self.breaks[key].append(self._breaking[event["who"]])
         elif kind == "broke":
             self.broke.setdefault((key, event["number"]), at)
         elif kind == "resetting":
@@ -155,7 +160,8 @@ class History:
                 yield one
 
     def broken(self, key, start, end):
-        return any(start <= at <= end for at in self.breaks[key])
+        """Whether a break of the key was under way between these times."""
+        return any(left <= end and answered >= start for left, answered in self.breaks[key])
 
 
 def judge(views):

@@ -203,7 +203,13 @@ class CoordinationCheckerTest(unittest.TestCase):
     def test_break_excuses_those_that_it_broke(self):
         broken = [event(2, "operator", "breaking", key="pool")]
         self.assertEqual(check(held("A", 1, 1, 5), held("B", 2, 3, 6), broken), [])
-        earlier = [event(0.2, "operator", "breaking", key="pool")]
+        # One that left before, and was answered later, may have broken the first.
+        answered = [event(0.2, "operator", "breaking", key="pool"), event(3, "operator", "broke", key="pool", number=1)]
+        self.assertEqual(check(held("A", 1, 1, 2.9), held("B", 2, 2.5, 6), answered), [])
+        earlier = [
+            event(0.2, "operator", "breaking", key="pool"),
+            event(0.3, "operator", "broke", key="pool", number=0),
+        ]
         self.assertEqual(len(check(held("A", 1, 1, 5), held("B", 2, 3, 6), earlier)), 1)
 
     def test_capacity_without_an_answer_may_come_or_not(self):
