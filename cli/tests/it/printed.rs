@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "run",
     "elect",
     "acquire",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 20] = [
     "serve",
     "terraform",
     "agent",
+    "backup",
+    "restore",
     "console",
     "token",
     "demo",
