@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, broken, eventually
-from proxy import Answer, Proxy, Seen, only
+from proxy import Answer, DropAnswer, Proxy, Seen, only
 
-from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost
+from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost, Unavailable
 from leasehold._invocation import FROZEN
 from leasehold.handlers import InvocationGuard, locked
 
@@ -284,7 +284,7 @@ def test_lease_is_cut_after_a_long_wait(client: Client, make_client: MakeClient,
 def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeClient, proxy: Proxy, key: str) -> None:
     client = make_client(proxy.url)
 
-    @locked(key=key, client=client)
+    @locked(key=key, client=client, lease="1h")
     def handler(event: Any, context: Any) -> None:
         guard = context.leasehold
         proxy.fault = only("heartbeat", Answer(503))
@@ -305,7 +305,7 @@ def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeC
             guard.check()
 
     with pytest.raises(LockLost):
-        handler({}, Context())
+        handler({}, Context(900.0))
 
 
 def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, proxy: Proxy, key: str) -> None:
@@ -334,6 +334,23 @@ def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, 
         assert proxy.count("heartbeat") > 1
 
     handler({}, Context())
+
+
+@pytest.mark.parametrize("on_contention", ["raise", "wait"])
+def test_request_without_an_answer_leaves_nothing_behind(
+    make_client: MakeClient, proxy: Proxy, key: str, on_contention: Any
+) -> None:
+    def slow(request: Seen) -> DropAnswer | None:
+        if request.action == "release":
+            time.sleep(0.5)
+        return DropAnswer() if request.action == "acquire" else None
+
+    proxy.fault = slow
+    decorate = locked(key=key, client=make_client(proxy.url), on_contention=on_contention, work_needs=26.0)
+    with pytest.raises(Unavailable):
+        decorate(lambda event, context: pytest.fail("it ran"))({}, Context())
+    # The sandbox is frozen behind the error.
+    assert is_free(make_client(), key)
 
 
 class Queue:

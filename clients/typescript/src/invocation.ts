@@ -1,10 +1,12 @@
 /** A lock for one invocation of a Lambda function: its deadline, its heartbeats, its freezes. */
+import { type Client, contextOf } from "./client.js";
 import { InvalidRequestError, LockLostError, type LostReason } from "./errors.js";
 import type { Guard } from "./guard.js";
+import type { Held } from "./held.js";
 import { OPERATION_BOUND_MS } from "./pacing.js";
 import type { ReleaseOptions } from "./options.js";
 import { systemRuntime as runtime } from "./runtime.js";
-import { at } from "./timers.js";
+import { at, sleepUntil } from "./timers.js";
 import { messageOf } from "./transport.js";
 
 /** The time between two signs of life of the process. */
@@ -49,6 +51,29 @@ export class Deadline {
   /** The same, also at the end. */
   cut(asked: number): number {
     return Math.max(SHORTEST_LEASE_MS, Math.floor(Math.min(asked, this.at + this.margin - runtime.now())));
+  }
+}
+
+/**
+ * Asks for the lock of an invocation. Where that brings no guard, it waits until a request without an answer, which may
+ * have acquired the lock, was given back: the sandbox is frozen behind the end of the invocation.
+ */
+export async function asked(
+  client: Client,
+  deadline: Deadline,
+  ask: () => Promise<Guard | Held>,
+): Promise<Guard | Held> {
+  let result: Guard | Held | undefined;
+  try {
+    result = await ask();
+    return result;
+  } finally {
+    if (result?.kind !== "granted") {
+      const over = new AbortController();
+      const limit = sleepUntil(runtime, deadline.at - deadline.margin / 4, over.signal).catch(() => undefined);
+      await Promise.race([Promise.allSettled(contextOf(client).underWay), limit]);
+      over.abort();
+    }
   }
 }
 

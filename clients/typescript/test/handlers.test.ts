@@ -1,7 +1,7 @@
 /** A lock around a handler: keys, contention, the deadline, and every way out. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
+import { InvalidRequestError, LockHeldError, LockLostError, UnavailableError } from "../dist/index.js";
 import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
 import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
@@ -225,9 +225,9 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
       assert.equal(leasehold.isHeld, false);
       await eventually(() => leasehold.isHeld, "a heartbeat after a thaw, though nobody asks");
     },
-    { key, client: other },
+    { key, client: other, lease: "1h" },
   );
-  await handler({}, contextOf());
+  await handler({}, contextOf(900_000));
 });
 
 test("heartbeat from before a freeze proves nothing", async () => {
@@ -253,6 +253,23 @@ test("heartbeat from before a freeze proves nothing", async () => {
     { key, client: other },
   );
   await handler({}, contextOf());
+});
+
+test("request without an answer leaves nothing behind", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  proxy.fault = ({ call }) => {
+    if (call === "release") return { delayRequest: 500 };
+    return call === "acquire" ? "lose answer" : "pass";
+  };
+  for (const onContention of ["raise", "wait"] as const) {
+    const key = freshKey();
+    const options = { key, client: other, onContention, workNeeds: "26s" };
+    const handler = withLock(async () => assert.fail("it ran"), options);
+    await assert.rejects(handler({}, contextOf()), UnavailableError);
+    // The sandbox is frozen behind the error.
+    assert.ok(await isFree(key));
+  }
 });
 
 function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {

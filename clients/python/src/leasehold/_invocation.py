@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
+from ._acquisition import Held
 from ._api import Leaving
 from ._guard import Holding
 from ._runtime import run
@@ -63,6 +64,18 @@ class Deadline:
     def cut(self, asked: float) -> float:
         """The same, also at the end."""
         return max(_SHORTEST_LEASE, min(asked, self.at + self.margin - self.now()))
+
+
+def asked(client: Client, deadline: Deadline, ask: Callable[[], Guard | Held]) -> Guard | Held:
+    """Asks for the lock of an invocation. Where that brings no guard, it waits until a request without an answer, which
+    may have acquired the lock, was given back: the sandbox is frozen behind the end of the invocation."""
+    result: Guard | Held | None = None
+    try:
+        result = ask()
+        return result
+    finally:
+        if not isinstance(result, Guard):
+            run(client._core.settle(max(0.0, deadline.at - deadline.margin / 4 - deadline.now())))
 
 
 class InvocationGuard:
