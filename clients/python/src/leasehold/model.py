@@ -389,10 +389,12 @@ class PermitsGrant:
     renewal: PermitsRenewal
     outcome: Literal["created", "reacquired", "takenOver", "renewed"]
     capacity: int
+    epoch: str
 
     @classmethod
     def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
-        return cls(answer["ownerName"], PermitsRenewal.of(answer), answer["outcome"], answer["capacity"])
+        renewal, epoch = PermitsRenewal.of(answer), answer.get("epoch", "")
+        return cls(answer["ownerName"], renewal, answer["outcome"], answer["capacity"], epoch)
 
 
 def payload_of(result: object) -> bytes | str | None:
