@@ -44,8 +44,8 @@ async function inside(run) {
   return {
     kind: "inside",
     fencingToken: guard.fencingToken,
-    get isHeld() {
-      return guard.isHeld;
+    get valid() {
+      return guard.valid;
     },
     abandon: () => end(false),
     release: async ({ kind, completed }) => {
@@ -127,7 +127,7 @@ const orders = {
     return { items };
   },
   acquire: acquireAloud,
-  believe: async () => ({ believed: held.isHeld }),
+  believe: async () => ({ believed: held.valid }),
   keep: async ({ permits }) => held.keep(permits),
   release: async ({ kind, completed }) => {
     if (held.kind === "inside") await held.release({ kind, completed });

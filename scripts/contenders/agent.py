@@ -50,8 +50,8 @@ class Inside:
             self._outcome.result()
 
     @property
-    def is_held(self):
-        return self._guard.is_held
+    def valid(self):
+        return self._guard.valid
 
     @property
     def fencing_token(self):
@@ -187,7 +187,7 @@ def carry_out(order):
     elif what == "acquire":
         return acquire_aloud(order)
     elif what == "believe":
-        return {"believed": held.is_held}
+        return {"believed": held.valid}
     elif what == "keep":
         held.keep(order["permits"])
     elif what == "release":

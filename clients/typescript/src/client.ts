@@ -15,11 +15,11 @@ import { releaseAtExit } from "./exit.js";
 import { heldHere } from "./flow.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
+import { checkGuardOptions, type GuardOptions, type Handover, type Holding, type ReleaseOutcome } from "./holding.js";
 import {
   acquireAll,
   type AcquireAllOptions,
-  type JointGuard,
+  type AllGuard,
   type LockName,
   type TryAcquireAllOptions,
 } from "./joint.js";
@@ -30,7 +30,6 @@ import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
 import { type CallOptions, checkLease, checkWait, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
-import { PermitsGuard } from "./permits.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
@@ -117,13 +116,13 @@ export type Locked<Arguments extends unknown[]> = <This, Given extends Arguments
 export type OnceEvery = <This, Given extends unknown[], T>(
   work: (this: This, ...given: Given) => T | Promise<T>,
   context?: ClassMethodDecoratorContext,
-) => (this: This, ...given: Given) => Promise<Done<T> | AlreadyDone | Held>;
+) => (this: This, ...given: Given) => Promise<Ran<T> | AlreadyDone | Held>;
 
 /** This caller ran the occurrence, which is now completed. */
-export interface Done<T> {
-  readonly kind: "done";
-  /** The result of the body. */
-  readonly result: T;
+export interface Ran<T> {
+  readonly kind: "ran";
+  /** The value that the body returned. */
+  readonly value: T;
 }
 
 /** The occurrence, or a later one, was completed before. */
@@ -162,13 +161,9 @@ export interface Renewal {
 }
 
 /** Options of `resume`. All durations in milliseconds. */
-export interface ResumeOptions extends CallOptions, GuardOptions {
+export interface ResumeOptions extends Omit<CallOptions, "sortKey">, GuardOptions {
   /** A new lease: 100 to 86400000. Default: the record's. */
   lease?: Duration | undefined;
-  /**
-   * The number that `detach` returned. Default: the client learns it from the service, with one more request.
-   */
-  sequence?: number | undefined;
 }
 
 /**
@@ -307,7 +302,7 @@ export class Client implements AsyncDisposable {
       const outer = heldHere().find((guard) => guard.blocks(this.#context, key, options.sortKey));
       if (outer instanceof Guard) {
         const result = await body(outer);
-        outer.throwIfLost();
+        outer.ensureHeld();
         return result;
       }
     }
@@ -348,27 +343,26 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Makes a guard for a lock that another process acquired, by one heartbeat. One process at a time should do this.
-   * Without a named lease, the record's lease stays.
+   * Makes a guard for a lock that another process acquired, by one heartbeat: of what `detach` returned, or of a key and
+   * a lease id. One process at a time should do this. Without a named lease, the record's lease stays.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
-  async resume(key: string, leaseId: string, options: ResumeOptions = {}): Promise<Guard> {
+  async resume(handover: Handover, options: ResumeOptions = {}): Promise<Guard> {
     this.#closing.signal.throwIfAborted();
     const leaseDuration = options.lease === undefined ? undefined : checkLease(options.lease);
-    const resumed = this.#resume(key, leaseId, leaseDuration, options);
+    const resumed = this.#resume(handover, leaseDuration, options);
     track(this.#context, resumed);
     return resumed;
   }
 
   async #resume(
-    key: string,
-    leaseId: string,
+    { key, sortKey, leaseId, sequence: known }: Handover,
     leaseDurationMs: number | undefined,
     options: ResumeOptions,
   ): Promise<Guard> {
-    const { sortKey } = options;
-    const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
+    const body = { key, sortKey, leaseId, leaseDurationMs };
+    const { answer, lease, sequence } = await this.#renew(body, { ...options, sequence: known });
     checkGuardOptions(options, answer.leaseDurationMs);
     const grant = {
       ...answer,
@@ -451,7 +445,7 @@ export class Client implements AsyncDisposable {
     occurrence: string,
     body: (guard: Guard) => T | Promise<T>,
     options: OnceOptions = {},
-  ): Promise<Done<T> | AlreadyDone | Held> {
+  ): Promise<Ran<T> | AlreadyDone | Held> {
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
       if (!(error instanceof AlreadyDoneError)) throw error;
       const { lastOccurrence } = error.lock;
@@ -462,10 +456,10 @@ export class Client implements AsyncDisposable {
       return { kind: "already-done", lock: error.lock };
     });
     if (guard.kind !== "granted") return guard;
-    const result = await work(this.#context, guard, body);
-    const data = typeof result === "string" || result instanceof Uint8Array ? result : undefined;
+    const value = await work(this.#context, guard, body);
+    const data = typeof value === "string" || value instanceof Uint8Array ? value : undefined;
     await guard.release({ completed: occurrence, data });
-    return { kind: "done", result };
+    return { kind: "ran", value };
   }
 
   /**
@@ -473,7 +467,7 @@ export class Client implements AsyncDisposable {
    *
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; a grant is released in the background.
    */
-  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<JointGuard | Held> {
+  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<AllGuard | Held> {
     return acquireAll(this.#context, locks, options, undefined);
   }
 
@@ -483,15 +477,15 @@ export class Client implements AsyncDisposable {
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */
-  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<JointGuard | Held> {
+  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<AllGuard | Held> {
     const { wait = "lease" } = options;
     return acquireAll(this.#context, locks, options, checkWait(wait));
   }
 
   /** Waits for all locks, runs `body` under them, and releases them: as {@link withLock}. */
-  async withLocks<T>(
+  async withAll<T>(
     locks: readonly LockName[],
-    body: (guard: JointGuard) => T | Promise<T>,
+    body: (guard: AllGuard) => T | Promise<T>,
     options: AcquireAllOptions = {},
   ): Promise<T> {
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
@@ -510,7 +504,7 @@ export class Client implements AsyncDisposable {
 
   /** Returns a semaphore of this number of permits. Nothing is sent. */
   semaphore(key: string, capacity: number, options: SemaphoreOptions = {}): Semaphore {
-    return new Semaphore(this.#context, key, capacity, PermitsGuard, options);
+    return new Semaphore(this.#context, key, capacity, options);
   }
 
   /** Returns a lock for at most `capacity` readers (100), or one writer. Nothing is sent. */

@@ -133,13 +133,13 @@ export class InvocationGuard {
   }
 
   /** Whether the work may go on. False after a freeze, until a heartbeat was answered. */
-  get isHeld(): boolean {
-    return !this.#isFrozen() && !this.#isTold && this.#guard.isHeld;
+  get valid(): boolean {
+    return !this.#isFrozen() && !this.#isTold && this.#guard.valid;
   }
 
-  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `isHeld` is false. */
+  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `valid` is false. */
   remaining(): number {
-    return this.isHeld ? this.#guard.remaining() : 0;
+    return this.valid ? this.#guard.remaining() : 0;
   }
 
   /**
@@ -147,16 +147,16 @@ export class InvocationGuard {
    *
    * @throws {LockLostError} the work must stop.
    */
-  async check(): Promise<void> {
-    if (this.#isFrozen()) await this.heartbeat();
+  async ensureHeld(): Promise<void> {
+    if (this.#isFrozen()) await this.renew();
     if (this.#isTold) throw this.#deadlineError();
-    this.#guard.throwIfLost();
+    this.#guard.ensureHeld();
     this.#guard.signal.throwIfAborted();
   }
 
-  /** Renews the lease now. Rejects as {@link Guard.heartbeat}. */
-  async heartbeat(): Promise<void> {
-    await this.#guard.heartbeat({ lease: this.#deadline.cut(this.#lease) });
+  /** Renews the lease now. Rejects as {@link Guard.renew}. */
+  async renew(): Promise<void> {
+    await this.#guard.renew({ lease: this.#deadline.cut(this.#lease) });
     this.#isSuspended = false;
     this.#pulse = runtime.now();
   }
@@ -171,7 +171,7 @@ export class InvocationGuard {
       const result = await Promise.race([body(), this.#gaveBack]);
       const left = leaving?.(result);
       if (!this.#finish()) throw this.#deadlineError();
-      this.#guard.throwIfLost();
+      this.#guard.ensureHeld();
       if (left === undefined) await this.#giveBack();
       else await this.#guard.release({ ...left, signal: this.#lastMoment() });
       return result;
@@ -236,13 +236,13 @@ export class InvocationGuard {
   #beatLater(): void {
     const next = runtime.now() + Math.max(PULSE_MS, this.#guard.leaseDuration / 4);
     this.#cancelBeat();
-    if (!this.#isOver && this.#guard.isHeld && next < this.#deadline.stops)
+    if (!this.#isOver && this.#guard.valid && next < this.#deadline.stops)
       this.#cancelBeat = at(runtime, next, () => void this.#beat(), true);
   }
 
   async #beat(): Promise<void> {
     try {
-      await this.heartbeat();
+      await this.renew();
     } catch (error) {
       if (!this.#isOver) console.warn(`leasehold: a heartbeat of ${this.key} failed: ${messageOf(error)}`);
     }

@@ -72,7 +72,7 @@ test("heartbeats never outlast the margin", async () => {
   const handler = withLock(
     async (_: object, context) => {
       let before = context.getRemainingTimeInMillis();
-      while (context.leasehold.isHeld) {
+      while (context.leasehold.valid) {
         const seen = await client.get(key);
         assert.ok(seen);
         if (!leases.has(seen.recordVersionNumber)) {
@@ -98,7 +98,7 @@ test("work that goes on is told and the lock released", async () => {
       await aborted(context.leasehold.signal);
       assert.equal(context.leasehold.lost, "deadline");
       assert.equal(context.leasehold.remaining(), 0);
-      await assert.rejects(context.leasehold.check(), reasonOf("deadline"));
+      await assert.rejects(context.leasehold.ensureHeld(), reasonOf("deadline"));
       return new Promise(() => undefined);
     },
     { key, client, margin: "1s" },
@@ -198,7 +198,7 @@ test("loss aborts the signal", async () => {
     async (_: object, { leasehold }) => {
       await breakHeld(client, key);
       await aborted(leasehold.signal);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
     },
     { key, client, lease: 500 },
   );
@@ -213,12 +213,12 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
     async (_: object, { leasehold }) => {
       // No timer fires, as in a frozen sandbox.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
       assert.equal(leasehold.remaining(), 0);
       assert.equal(proxy.calls("heartbeat").length, 0);
-      await leasehold.check();
+      await leasehold.ensureHeld();
       assert.ok(proxy.calls("heartbeat").length > 0);
-      assert.ok(leasehold.isHeld);
+      assert.ok(leasehold.valid);
     },
     { key, client: other },
   );

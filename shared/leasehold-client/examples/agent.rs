@@ -189,10 +189,10 @@ impl Agent {
             ("believe", _, held) => {
                 let believed = match held {
                     None => false,
-                    Some(Held::Lock(guard)) => guard.is_held(),
-                    Some(Held::Permits(guard)) => guard.is_held(),
-                    Some(Held::All(guard)) => guard.is_held(),
-                    Some(Held::Inside(inside)) => inside.guard.is_held(),
+                    Some(Held::Lock(guard)) => guard.valid(),
+                    Some(Held::Permits(guard)) => guard.valid(),
+                    Some(Held::All(guard)) => guard.valid(),
+                    Some(Held::Inside(inside)) => inside.guard.valid(),
                 };
                 return Ok(json!({ "believed": believed }));
             }

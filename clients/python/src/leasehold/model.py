@@ -230,12 +230,12 @@ class SemaphoreView(LockView):
 class Ran(Generic[T]):
     """This caller ran the occurrence, which is now done."""
 
-    result: T
-    """The result of the body."""
+    value: T
+    """The value that the body returned."""
 
 
 @dataclass(frozen=True)
-class Done:
+class AlreadyDone:
     """The occurrence, or a later one, was done before: nothing was run."""
 
     lock: LockView | None
