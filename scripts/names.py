@@ -92,7 +92,9 @@ def typescript_members(sources: dict[str, str], name: str) -> set[str]:
     found = None
     for kind in ("class", "interface"):
         for text in sources.values():
-            found = found or re.search(rf"^export (?:abstract )?{kind} {name}\b(?:<[^{{]*?>)? ([^{{]*){{", text, re.MULTILINE)
+            found = found or re.search(
+                rf"^export (?:abstract )?{kind} {name}\b(?:<[^{{]*?>)? ([^{{]*){{", text, re.MULTILINE
+            )
     if not found:
         return set()
     body, head = braces(found.string, found.end() - 1), found[1]

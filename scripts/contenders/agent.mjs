@@ -92,6 +92,7 @@ async function acquire(order) {
   if (kind === "election") return new Election(client, keys[0], claim).campaign(waiting);
   if (kind === "lead") return inside((body) => new Election(client, keys[0], claim).lead(body, waiting));
   if (kind === "once") return inside((body) => client.once(keys[0], occurrence, body, waiting));
+  if (order.once) return client.tryAcquire(keys[0], options);
   return client.acquire(keys[0], { ...waiting, ...(occurrence && { occurrence }) });
 }
 
@@ -128,6 +129,7 @@ const orders = {
   },
   acquire: acquireAloud,
   believe: async () => ({ believed: held.valid }),
+  renew: async () => held.renew(),
   keep: async ({ permits }) => held.keep(permits),
   release: async ({ kind, completed }) => {
     if (held.kind === "inside") await held.release({ kind, completed });

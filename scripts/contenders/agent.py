@@ -113,6 +113,8 @@ def acquire(order):
         return inside if inside.was_called else None
     if order.get("occurrence"):
         options["occurrence"] = order["occurrence"]
+    if order.get("once"):
+        return client.try_acquire(key, **options)
     return client.acquire(key, **wait, **options)
 
 
@@ -188,6 +190,8 @@ def carry_out(order):
         return acquire_aloud(order)
     elif what == "believe":
         return {"believed": held.valid}
+    elif what == "renew":
+        held.renew()
     elif what == "keep":
         held.keep(order["permits"])
     elif what == "release":

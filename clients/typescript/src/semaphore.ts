@@ -7,12 +7,7 @@ import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type Handover } from "./holding.js";
 import type { SemaphoreView } from "./lock.js";
 import { checkWait, checkLease } from "./options.js";
-import {
-  acquirePermits,
-  PermitGuard,
-  type PermitsOptions,
-  type TryPermitsOptions,
-} from "./permits.js";
+import { acquirePermits, PermitGuard, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
 import { renewOnce } from "./resuming.js";
 import { under } from "./scope.js";
 
@@ -94,7 +89,10 @@ export class Semaphore {
     return resumed;
   }
 
-  async #resume({ key, sortKey, leaseId, sequence: known }: Handover, options: ResumePermitsOptions): Promise<PermitGuard> {
+  async #resume(
+    { key, sortKey, leaseId, sequence: known }: Handover,
+    options: ResumePermitsOptions,
+  ): Promise<PermitGuard> {
     const { service } = this.#context;
     if (key !== this.key || sortKey !== this.#sortKey)
       throw new InvalidRequestError(`The semaphore is ${JSON.stringify(this.key)}, not ${JSON.stringify(key)}.`, "key");
@@ -113,12 +111,7 @@ export class Semaphore {
   async #acquire(options: PermitsOptions, wait: Bound | undefined): Promise<PermitGuard | Held<SemaphoreView>> {
     const { key, capacity } = this;
     const permits = options.permits ?? this.#permits;
-    return acquirePermits(
-      this.#context,
-      { key, sortKey: this.#sortKey, capacity, permits },
-      options,
-      wait,
-    );
+    return acquirePermits(this.#context, { key, sortKey: this.#sortKey, capacity, permits }, options, wait);
   }
 }
 

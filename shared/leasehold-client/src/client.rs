@@ -300,7 +300,14 @@ impl Client {
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
         let renewed = self
-            .renew_by_id(Subject::Lock, &request.key, &from.lease_id, from.sequence, change, request.lease.or(Some(self.default_lease())))
+            .renew_by_id(
+                Subject::Lock,
+                &request.key,
+                &from.lease_id,
+                from.sequence,
+                change,
+                request.lease.or(Some(self.default_lease())),
+            )
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
         request.keeping.check(lease)?;

@@ -329,9 +329,7 @@ pub(crate) fn end_of<A, R>(send: u64, result: &Result<A, Error>, reply: impl FnO
         Err(error) => match error.kind {
             ErrorKind::Lost(_) => Reply::Lost,
             ErrorKind::Superseded { sequence, .. } => Reply::Superseded { sequence },
-            _ if error.retryable() => {
-                Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered }
-            }
+            _ if error.retryable() => Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered },
             _ => Reply::Refused,
         },
     };

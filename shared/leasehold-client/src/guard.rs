@@ -322,7 +322,11 @@ impl Guard {
             // A lost lock has nothing left to end.
             let _ = self.client.end_share(&self.lease, Lease::end);
         }
-        Handover { key: self.lease.key.clone(), lease_id: self.lease.id.clone(), sequence: Some(self.lease.last_number()) }
+        Handover {
+            key: self.lease.key.clone(),
+            lease_id: self.lease.id.clone(),
+            sequence: Some(self.lease.last_number()),
+        }
     }
 }
 

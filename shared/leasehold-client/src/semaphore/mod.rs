@@ -214,7 +214,10 @@ impl Semaphore {
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
         let believed = request.lease.or(Some(DEFAULT_LEASE));
-        let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from.lease_id, from.sequence, change, believed).await?;
+        let renewed = self
+            .client
+            .renew_by_id(Subject::Permits, &self.key, &from.lease_id, from.sequence, change, believed)
+            .await?;
         let Renewal { version, lease, fencing_token, permits, holder_id, .. } = renewed.answer;
         request.keeping.check(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
