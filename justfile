@@ -94,7 +94,7 @@ _stack *arguments:
 cdk:
     scripts/cdk.sh
 
-# Plans the Terraform module with a mock of the provider, and compares the plan with the template. Skips aloud where Terraform is missing.
+# Holds the Terraform module to what the template makes, and plans it with a mock of the provider. Skips aloud where Terraform is missing.
 terraform:
     scripts/terraform.sh
 

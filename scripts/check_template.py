@@ -87,22 +87,6 @@ def check_repository():
         assert (ROOT / application[name]).is_file(), application[name]
 
 
-def check_terraform():
-    """The Terraform module's variables have the defaults of the parameters. The construct reads the parameters."""
-    parameters = stacks.read()["Parameters"]
-    variables = (ROOT / "terraform/variables.tf").read_text()
-    found = re.findall(r'^variable "(\w+)" {$.*?^  default +=(.*?)$', variables, re.M | re.S)
-    # Terraform has a number for none.
-    shared = {"".join(map(str.capitalize, name.split("_"))): default for name, default in found} | {
-        "ReservedConcurrency": ""
-    }
-    for name in set(shared) & set(parameters):
-        default = shared[name].strip(' "[]')
-        assert default == str(parameters[name]["Default"]), (name, default)
-    known = set(re.findall(r'^variable "(\w+)"', variables, re.M))
-    assert {"jwt_break_scope", "rest_api", "release", "transaction_table_arns"} <= known, known
-
-
 def check_actions():
     """A function's role allows what its operations call, and no more."""
     found = [stacks.summary(stacks.resources_with(WHOLE | one))["functions"] for one in ({}, {"Functions": "one"})]

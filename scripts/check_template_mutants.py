@@ -19,16 +19,6 @@ MUTANTS = (
     ("check_defaults", r"Type: String, Default: sub", "Type: String"),
     ("check_repository", r"SemanticVersion: ", "SemanticVersion: 9."),
     ("check_repository", r"LicenseUrl: ", "LicenseUrl: missing/"),
-    (
-        "check_terraform",
-        r"HoldConcurrency: { Type: Number, Default: 100",
-        "HoldConcurrency: { Type: Number, Default: 0",
-    ),
-    (
-        "check_terraform",
-        r'&switch { Type: String, AllowedValues: \["true", "false"\], Default: "false"',
-        '&switch { Type: String, AllowedValues: ["true", "false"], Default: "true"',
-    ),
     ("check_actions", r"dynamodb:Query, dynamodb:Scan\]", "dynamodb:Query]"),
     ("check_actions", r"Action: \[dynamodb:GetItem, dynamodb:Query", "Action: [dynamodb:PutItem, dynamodb:Query"),
     ("check_calls", r"          /v1/want: \*rest-ask\n", ""),

@@ -2,8 +2,8 @@
 # Makes the files of a release into target/dist, with SHA256SUMS: scripts/dist.sh [--packages | TARGET...]
 #
 # The crates, the Python client and the npm package belong to no target; `--packages` makes these alone. For each TARGET (both musl targets
-# unless named) the script builds the command once, as a static binary, and packs it as a wheel, an archive, a .deb and an OCI image. The
-# man pages and completions come from the binary for this machine, so its target must be among them.
+# unless named) the script builds the command once, as a static binary, and packs it as a wheel, an archive, a .deb and an OCI image; and the
+# agent once, as a layer of Lambda. The man pages and completions come from the binary for this machine, so its target must be among them.
 #
 # The same commit gives the same bytes, in any folder: times are those of the commit, and no path or user is recorded.
 set -euo pipefail
@@ -27,7 +27,7 @@ if [[ ${1-} == --packages ]]; then
     packages_only=yes
     shift
 fi
-[[ -n $packages_only ]] || TOOLS+=(maturin==1.16.0 wheel==0.45.1 ziglang==0.17.1)
+[[ -n $packages_only ]] || TOOLS+=(cargo-zigbuild==0.24.1 maturin==1.16.0 wheel==0.45.1 ziglang==0.17.1)
 readonly TOOLS
 targets=("$@")
 ((${#targets[@]})) || targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
@@ -77,18 +77,36 @@ crates() {
     done
 }
 
-# binary TARGET: builds the command, as a wheel; the binary is below target/TARGET. Zig is the C compiler and the linker.
-binary() {
-    # No path and no time of this build reaches the binary: mimalloc names the time of its compilation.
+# No path and no time of this build reaches a binary: mimalloc names the time of its compilation.
+anonymous() {
     local rust c cargo_home=${CARGO_HOME:-$HOME/.cargo}
     rust="--remap-path-prefix=$root=/leasehold --remap-path-prefix=$cargo_home=/cargo"
     c="${rust//--remap-path-prefix/-ffile-prefix-map} -Wno-builtin-macro-redefined -D__DATE__=\"\" -D__TIME__=\"\""
-    (cd packaging/pypi && RUSTFLAGS=$rust CFLAGS=$c CARGO_PROFILE_RELEASE_STRIP=symbols \
-        CARGO_TARGET_DIR=$root/target maturin build --quiet --release --zig --target "$1" --out "$dist")
+    RUSTFLAGS=$rust CFLAGS=$c CARGO_TARGET_DIR=$root/target "$@"
+}
+
+# is_static BINARY
+is_static() {
+    ! LC_ALL=C file --brief "$1" | grep -q 'dynamically linked' || fail "$1 is not static"
+}
+
+# binary TARGET: builds the command, as a wheel; the binary is below target/TARGET. Zig is the C compiler and the linker.
+binary() {
+    (cd packaging/pypi && CARGO_PROFILE_RELEASE_STRIP=symbols \
+        anonymous maturin build --quiet --release --zig --target "$1" --out "$dist")
     # The static binary runs beside any C library.
     python -m wheel tags --remove --platform-tag "manylinux2014_${1%%-*}.musllinux_1_1_${1%%-*}" \
         "$dist"/leasehold_cli-*-musllinux_*"_${1%%-*}.whl" >/dev/null
-    ! LC_ALL=C file --brief "target/$1/release/leasehold" | grep -q 'dynamically linked' || fail "the binary for $1 is not static"
+    is_static "target/$1/release/leasehold"
+}
+
+# layer TARGET: the agent as a layer of Lambda, which starts each file of extensions/ as an extension.
+layer() {
+    local name=leasehold-agent-layer-$version-${1%%-*} agent=target/$1/extension/leasehold-agent
+    anonymous cargo zigbuild --quiet --profile extension --locked --package leasehold-agent --target "$1"
+    is_static "$agent"
+    (($(stat --format=%s "$agent") <= 8000000)) || fail "$agent has more than 8 MB"
+    python packaging/layer/layer.py "$agent" "$dist/$name.zip"
 }
 
 # write_documents BINARY
@@ -120,6 +138,7 @@ debian() {
     install -D -m 644 "$documents/leasehold.bash" "$share/bash-completion/completions/leasehold"
     install -D -m 644 "$documents/_leasehold" "$share/zsh/vendor-completions/_leasehold"
     install -D -m 644 "$documents/leasehold.fish" "$share/fish/vendor_completions.d/leasehold.fish"
+    install -D -m 644 -t "$tree/usr/lib/systemd/system" packaging/systemd/*
     install -D -m 644 LICENSE-MIT "$share/doc/leasehold/copyright"
     mkdir "$tree/DEBIAN"
     sed -e "s/@VERSION@/$version/" -e "s/@MACHINE@/$machine/" packaging/deb/control >"$tree/DEBIAN/control"
@@ -147,6 +166,8 @@ if [[ -z $packages_only ]]; then
     for target in "${targets[@]}"; do
         step "the command for $target: static binary and wheel"
         binary "$target"
+        step "the agent for $target: layer of Lambda"
+        layer "$target"
     done
     write_documents "target/$native/release/leasehold"
     for target in "${targets[@]}"; do

@@ -131,6 +131,13 @@ def make_stack():
             ),
         )
     make_machine("polled-permits", with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
+    make_machine(
+        "recorded-permits",
+        records_requests(with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine")),
+    )
+    make_machine(
+        "enters-at-once", enters_at_once(with_work(definition("semaphore"), child(), "WithPermits", "PermitsStillMine"))
+    )
     for table in (waiters, locks):
         described = table["TableDescription"]
         pipes.create_pipe(
@@ -300,6 +307,24 @@ def sleeping(machine, seconds):
 def sleeps_at_once(machine):
     """Returns the definition for a lock that is released between the refusal and the sleep."""
     machine["States"]["LockPrepare"]["Next"] = "LockMayWait"
+    return machine
+
+
+def enters_at_once(machine):
+    """Returns the definition for permits that come free between the refusal and the request for a ticket."""
+    machine["States"]["PermitsPrepare"]["Next"] = "PermitsEnqueue"
+    return machine
+
+
+def records_requests(machine):
+    """Returns the definition with the payloads of all requests for permits and tickets as its output."""
+    states = machine["States"]
+    states["PermitsPrepare"]["Assign"]["requests"] = []
+    states["Done"]["Output"] = "{% $requests %}"
+    for name in ("PermitsAcquire", "PermitsEnqueue"):
+        payload = states[name]["Arguments"]["Payload"].removeprefix("{%").removesuffix("%}")
+        for outcome in (states[name], *states[name]["Catch"]):
+            outcome["Assign"]["requests"] = f"{{% $append($requests, [{payload}]) %}}"
     return machine
 
 
@@ -883,6 +908,40 @@ def permits_wake_in_turn():
     assert marks(first)["ended"] <= marks(second)["began"] < marks(second)["ended"] <= marks(third)["began"]
 
 
+def permits_are_granted_at_once():
+    """Permits come free between the refusal and the request for a ticket: its answer is the grant."""
+    execution = permits("granted at once", "enters-at-once", seconds=2, permits=2, leaseDurationMs=600_000)
+    wait_for("the work", lambda: marks(execution))
+    view = semaphore("granted at once")
+    assert [one["leaseDurationMs"] for one in view["holders"]] == [600_000] and not view["queue"], view
+    succeeded(execution, 30)
+    assert semaphore("granted at once")["available"] == 2
+
+
+def late_requests_for_permits():
+    """Late copies of all requests of an execution, after more ends than the row remembers, make no ghost."""
+    request = {"key": "late permits", "capacity": 2, "ownerName": "someone"}
+
+    def take_turn(lease_id):
+        functions_invoke({"action": "semaphore-acquire", "leaseId": lease_id, **request})
+        functions_invoke({"action": "semaphore-release", "leaseId": lease_id, "key": request["key"]})
+
+    take_turn("first")
+    executions = [permits("late permits", "recorded-permits", 2, permits=2, pollSeconds=1) for _ in range(2)]
+    copies = [copy for execution in executions for copy in succeeded(execution, 60)]
+    for turn in range(20):
+        take_turn(f"turn {turn}")
+    assert {copy["action"] for copy in copies} == {"semaphore-acquire", "semaphore-enqueue"}, copies
+    for copy in copies:
+        try:
+            functions_invoke(copy)
+            raise AssertionError(f"a late copy was carried out: {copy}")
+        except Refused as refusal:
+            assert str(refusal) in ("LockHeld", "LockLost"), refusal
+    left = semaphore("late permits")
+    assert (left["holders"], left["queue"]) == ([], []), left
+
+
 def sleepers(key):
     found = dynamodb.query(
         TableName=WAITERS,
@@ -933,6 +992,8 @@ STORIES = [
     permits_of_the_aborted_return,
     permits_of_the_dead_return,
     permits_wake_in_turn,
+    permits_are_granted_at_once,
+    late_requests_for_permits,
 ]
 
 

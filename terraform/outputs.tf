@@ -1,59 +1,151 @@
+# Made of template.yaml by generate.py: change the template, and run scripts/terraform.sh --generate.
+
 output "api_url" {
-  description = "The API's address, without a slash at the end"
+  description = "The address of the API, without a slash at the end"
   value       = aws_apigatewayv2_api.api.api_endpoint
+}
+
+output "rest_api_url" {
+  description = "Where the REST API is, without a slash at the end"
+  value       = local.has_rest_api ? "https://${aws_api_gateway_rest_api.rest[0].id}.execute-api.${local.region}.${data.aws_partition.current.dns_suffix}/live" : null
+}
+
+output "rest_api_arn" {
+  description = "The REST API in policies; add /POST/v1/acquire and the like"
+  value       = local.has_rest_api ? "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_api_gateway_rest_api.rest[0].id}/live" : null
+}
+
+output "domain_target" {
+  description = "The target of the alias record of domain_name"
+  value       = local.has_domain ? aws_apigatewayv2_domain_name.domain[0].domain_name_configuration[0].target_domain_name : null
 }
 
 output "api_arn" {
   description = "The API in policies; add /POST/v1/acquire and the like"
-  value       = "${aws_apigatewayv2_api.api.execution_arn}/$default"
+  value       = "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/$default"
 }
 
 output "invoke_function_arn" {
-  description = "The function for direct invocations"
-  value       = aws_lambda_function.function["Invoke"].arn
+  description = "The function for direct invocations, of all operations on locks and semaphores"
+  value       = aws_lambda_function.invoke.arn
+}
+
+output "semaphore_function_arn" {
+  description = "The same function under another name"
+  value       = aws_lambda_function.semaphore.arn
+}
+
+output "waiters_table_name" {
+  description = "Name of the table with the tokens of sleeping executions"
+  value       = local.wakes_waiters ? aws_dynamodb_table.waiters[0].name : null
+}
+
+output "waiters_table_arn" {
+  description = "The same, in policies"
+  value       = local.wakes_waiters ? aws_dynamodb_table.waiters[0].arn : null
 }
 
 output "run_under_lock_arn" {
-  description = "The state machine that runs another one while it holds a lock"
+  description = "The state machine that runs another one while holding a lock"
   value       = aws_sfn_state_machine.run_under_lock.arn
 }
 
 output "cleanup_state_machine_arn" {
-  description = "The target of rules about executions that use the mutex steps"
+  description = "The state machine that rules for other state machines have as target"
   value       = aws_sfn_state_machine.cleanup.arn
 }
 
 output "table_name" {
   description = "The table of the locks"
-  value       = local.table_name
+  value       = local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name
 }
 
 output "table_arn" {
-  description = "The table of the locks, in policies"
-  value       = local.table_arn
+  description = "The same, in policies"
+  value       = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
 }
 
-output "function_names" {
-  description = "The name of each function"
-  value       = { for name, function in aws_lambda_function.function : name => function.function_name }
+output "dashboard_url" {
+  description = "The dashboard"
+  value       = "https://${local.region}.console.aws.amazon.com/cloudwatch/home?region=${local.region}#dashboards/dashboard/${aws_cloudwatch_dashboard.dashboard.dashboard_name}"
 }
 
-output "function_url" {
-  description = "The Function URL for what holds and asks, with a slash at the end; null without function_url"
-  value       = one(aws_lambda_function_url.acquire[*].function_url)
+output "function_log_name" {
+  description = "The log group of all functions"
+  value       = aws_cloudwatch_log_group.function.name
 }
 
-output "waiters_table_name" {
-  description = "The table in which executions that sleep leave their tokens; null without wake_waiters"
-  value       = one(aws_dynamodb_table.waiters[*].name)
+output "access_log_name" {
+  description = "The log group of the API"
+  value       = aws_cloudwatch_log_group.access.name
 }
 
-output "rest_api_url" {
-  description = "The REST API's address, without a slash at the end; null without rest_api"
-  value       = one(aws_api_gateway_stage.rest[*].invoke_url)
+output "transact_function_arn" {
+  description = "The function of transactions, for direct invocations"
+  value       = local.has_transactions ? aws_lambda_function.transact[0].arn : null
+}
+
+output "sweep_function_arn" {
+  description = "The sweeper, for operators"
+  value       = local.has_transactions ? aws_lambda_function.sweep[0].arn : null
 }
 
 output "transaction_table_name" {
-  description = "The table of the transactions; null without transaction_table_arns"
-  value       = one(aws_dynamodb_table.transactions[*].name)
+  description = "The table of the transactions"
+  value       = local.has_transactions ? aws_dynamodb_table.transactions[0].name : null
+}
+
+output "hold_function_name" {
+  description = "The name of HoldFunction"
+  value       = local.each_function ? aws_lambda_function.hold[0].function_name : null
+}
+
+output "ask_function_name" {
+  description = "The name of AskFunction"
+  value       = local.each_function ? aws_lambda_function.ask[0].function_name : null
+}
+
+output "acquire_function_name" {
+  description = "The name of AcquireFunction"
+  value       = local.one_function ? aws_lambda_function.acquire[0].function_name : null
+}
+
+output "read_function_name" {
+  description = "The name of ReadFunction"
+  value       = aws_lambda_function.read.function_name
+}
+
+output "operate_function_name" {
+  description = "The name of OperateFunction"
+  value       = aws_lambda_function.operate.function_name
+}
+
+output "invoke_function_name" {
+  description = "The name of InvokeFunction"
+  value       = aws_lambda_function.invoke.function_name
+}
+
+output "semaphore_function_name" {
+  description = "The name of SemaphoreFunction"
+  value       = aws_lambda_function.semaphore.function_name
+}
+
+output "cleanup_function_name" {
+  description = "The name of CleanupFunction"
+  value       = aws_lambda_function.cleanup.function_name
+}
+
+output "function_url" {
+  description = "Where the operations of AcquireFunction can be reached without the API, with a slash at the end"
+  value       = local.has_function_url ? aws_lambda_function_url.acquire[0].function_url : null
+}
+
+output "transact_function_name" {
+  description = "The name of TransactFunction"
+  value       = local.has_transactions ? aws_lambda_function.transact[0].function_name : null
+}
+
+output "sweep_function_name" {
+  description = "The name of SweepFunction"
+  value       = local.has_transactions ? aws_lambda_function.sweep[0].function_name : null
 }

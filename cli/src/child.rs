@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Failure;
 use crate::commands::guard::{self, Guardian};
-use crate::connection::{CommonArgs, TOKEN_VARIABLE, URL_VARIABLE};
+use crate::connection::{CommonArgs, LAMBDA_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::sentence;
 use crate::grant::{Grant, Subject};
@@ -209,7 +209,7 @@ impl Runner<'_> {
         if self.args.hold_on_unavailable { self.lease } else { grant.remaining() }
     }
 
-    fn environment(&self, grant: &Grant) -> [(&'static str, Option<String>); 9] {
+    fn environment(&self, grant: &Grant) -> [(&'static str, Option<String>); 10] {
         let keys = grant.keys();
         let (one, several) = match keys.as_slice() {
             [key] => (Some((*key).to_owned()), None),
@@ -225,6 +225,7 @@ impl Runner<'_> {
             ("LEASEHOLD_OCCURRENCE", self.occurrence.map(str::to_owned)),
             ("LEASEHOLD_LEASE_ID", self.args.pass_lease_id.then(|| grant.lease_id().0.clone())),
             (URL_VARIABLE, self.common.url()),
+            (LAMBDA_VARIABLE, self.common.function()),
         ]
     }
 

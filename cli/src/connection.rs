@@ -20,6 +20,7 @@ use crate::output::OutputArgs;
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 pub(crate) const TOKEN_VARIABLE: &str = "LEASEHOLD_TOKEN";
+pub(crate) const LAMBDA_VARIABLE: &str = "LEASEHOLD_LAMBDA";
 const NEEDS: &str = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 
 /// The time for which people wait without an explanation. The client gives up sooner where it never reached the
@@ -39,15 +40,16 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 
-    /// Sign requests with AWS credentials from the usual places, for an API that is protected by IAM.
+    /// Sign requests with AWS credentials from the usual places, for an API that is protected by IAM [env:
+    /// LEASEHOLD_SIGV4]
     #[arg(long, group = "signed", conflicts_with = "token")]
     sigv4: bool,
 
-    /// Invoke this Lambda function directly, with no API in between: its name or ARN.
+    /// Invoke this Lambda function directly, with no API in between: its name or ARN [env: LEASEHOLD_LAMBDA]
     #[arg(long, value_name = "NAME", group = "signed", conflicts_with_all = ["url", "token", "sigv4"])]
     lambda: Option<String>,
 
-    /// The Lambda function for semaphores: its name or ARN.
+    /// The Lambda function for semaphores: its name or ARN [env: LEASEHOLD_LAMBDA_SEMAPHORES]
     #[arg(long, value_name = "NAME", requires = "lambda")]
     lambda_semaphores: Option<String>,
 
@@ -91,18 +93,17 @@ impl CommonArgs {
     /// Returns the transport to the service, with the caller's own credentials, and starts the log.
     pub(crate) async fn transport(&self) -> Result<Box<dyn Transport>, Failure> {
         init_logging(LogFormat::Text, self.log_level());
-        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
-        Ok(match (dynamodb_table, lambda) {
+        Ok(match (&self.connection.dynamodb_table, self.function()) {
             (Some(table), _) => Box::new(self.connection.in_process(table).await?),
-            (None, Some(function)) => Box::new(self.connection.lambda(function).await?),
+            (None, Some(function)) => Box::new(self.connection.lambda(&function).await?),
             (None, None) => Box::new(self.connection.http().await?),
         })
     }
 
     /// The name of the service, for people.
     pub(crate) fn place(&self) -> String {
-        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
-        self.url().or_else(|| dynamodb_table.clone()).or_else(|| lambda.clone()).unwrap_or_default()
+        let table = || self.connection.dynamodb_table.clone();
+        self.url().or_else(table).or_else(|| self.function()).unwrap_or_default()
     }
 
     /// Awaits one answer. If the answer is late, a line explains the wait.
@@ -140,8 +141,12 @@ impl CommonArgs {
 
     /// The URL of the service, if there is one.
     pub(crate) fn url(&self) -> Option<String> {
-        let ConnectionArgs { dynamodb_table, lambda, .. } = &self.connection;
-        (dynamodb_table.is_none() && lambda.is_none()).then(|| self.connection.url())
+        (self.connection.dynamodb_table.is_none() && self.function().is_none()).then(|| self.connection.url())
+    }
+
+    /// The name of the function that is invoked directly, if there is one.
+    pub(crate) fn function(&self) -> Option<String> {
+        self.connection.function()
     }
 
     fn log_level(&self) -> LevelFilter {
@@ -161,10 +166,16 @@ impl ConnectionArgs {
         self.url.clone().or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
 
+    /// The function of the option, or of the variable where no option says something else.
+    fn function(&self) -> Option<String> {
+        let is_elsewhere = self.url.is_some() || self.token.is_some() || self.sigv4 || self.dynamodb_table.is_some();
+        self.lambda.clone().or_else(|| variable(LAMBDA_VARIABLE).filter(|_| !is_elsewhere))
+    }
+
     async fn http(&self) -> Result<HttpTransport, Failure> {
         let url = self.url();
         let transport = HttpTransport::new(&url)?;
-        if self.sigv4 {
+        if self.sigv4 || (self.token.is_none() && is_on("LEASEHOLD_SIGV4")) {
             let signer = self.signer(&sdk_config().await, region_of(&url), "--sigv4").await?;
             return Ok(transport.sigv4(signer));
         }
@@ -180,8 +191,8 @@ impl ConnectionArgs {
         if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA").or_else(|| config.endpoint_url().map(str::to_owned)) {
             transport = transport.endpoint_url(&url)?;
         }
-        if let Some(function) = &self.lambda_semaphores {
-            transport = transport.semaphore_function(function)?;
+        if let Some(function) = self.lambda_semaphores.clone().or_else(|| variable("LEASEHOLD_LAMBDA_SEMAPHORES")) {
+            transport = transport.semaphore_function(&function)?;
         }
         Ok(transport)
     }
@@ -222,6 +233,11 @@ async fn sdk_config() -> SdkConfig {
 /// Reads a variable of the environment. An empty variable counts as absent.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether a variable of the environment switches something on.
+fn is_on(name: &str) -> bool {
+    variable(name).is_some_and(|value| !["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str()))
 }
 
 /// The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`, or of a Function URL.

@@ -36,6 +36,7 @@ mod output;
 mod processes;
 mod sightings;
 mod signals;
+mod systemd;
 mod tables;
 mod waiting;
 

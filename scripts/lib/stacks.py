@@ -141,17 +141,6 @@ def summary(resources):
     return {
         "functions": functions,
         "routes": routes,
-        "stateMachines": {
-            name: actions_on_anything(properties, resources)
-            for name, properties in of_type(resources, "AWS::StepFunctions::StateMachine")
-        },
-        "pipes": {
-            name: {
-                "filters": [one["Pattern"] for one in properties["SourceParameters"]["FilterCriteria"]["Filters"]],
-                "actions": actions_on_anything(properties, resources),
-            }
-            for name, properties in of_type(resources, "AWS::Pipes::Pipe")
-        },
         "functionUrls": {
             function_name(function_behind(properties["TargetFunctionArn"], resources)): properties["AuthType"]
             for _, properties in of_type(resources, "AWS::Lambda::Url")
@@ -204,11 +193,6 @@ def withheld_from(role, resources):
         if "dynamodb:Attributes" in json.dumps(statement)
     ] or [{"Condition": {"ForAllValues:StringNotEquals": {"dynamodb:Attributes": []}}}]
     return statement["Condition"]["ForAllValues:StringNotEquals"]["dynamodb:Attributes"]
-
-
-def actions_on_anything(properties, resources):
-    role = properties["RoleArn"]["Fn::GetAtt"][0]
-    return sorted({action for _, actions in statements(role, resources) for action in actions})
 
 
 def managed_policies(role):

@@ -12,7 +12,7 @@ machine's monotonic clock), `who` and `event`:
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
-  left        it waits no longer; its ticket may be withdrawn     claim
+  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed)
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -38,6 +38,9 @@ import checker
 SECOND = 1_000_000_000
 SLACK = 15 * SECOND
 """A waiter must take what is free within this time: some tries, each of which the way harms or delays by 4 s."""
+LOOK = 20 * SECOND
+"""A waiter looks each lease of the holders, and this often at least: so much later it may begin to count a lease, and
+the permits of the dead come back (docs/coordination.md)."""
 PASSED = 5 * SECOND
 """A waiter that leaves fitting permits untaken for so long is passed."""
 GAP = 2 * SECOND
@@ -54,7 +57,7 @@ class Claim:
         self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
             self.completed
         ) = None
-        self.judges = False
+        self.judges, self.error = False, None
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
     def __str__(self):
@@ -128,6 +131,7 @@ class History:
             else:
                 setattr(claim, kind, at)
                 claim.token = event.get("token", claim.token)
+                claim.error = event.get("error", claim.error)
                 claim.judges |= event.get("judges", False)
 
     def capacity(self, key, start, end):
@@ -151,7 +155,8 @@ class History:
 
 
 def judge(views):
-    """Notes in each entry of the views for how long its version has been the same, beyond its lease: `dead_for`."""
+    """Notes in each entry of the views for how long its version has been the same, beyond its lease: `dead_for`. And
+    for how long its permits must have come back to those who wait: `back_for`."""
     first = {}
     for view in views:
         seen = {}
@@ -159,12 +164,14 @@ def judge(views):
             since = first.get((entry["id"], entry["version"]), view["at"])
             seen[entry["id"], entry["version"]] = since
             entry["dead_for"] = view["asked"] - since - entry["leaseMs"] * 1_001_000
+            entry["back_for"] = entry["dead_for"] - min(entry["leaseMs"] * 1_000_000, LOOK)
         first = seen
 
 
-def free(view, dead_for=0):
-    """The permits that are available, or come free by naming the dead."""
-    return view["available"] + sum(entry["permits"] for entry in view["holders"] if entry["dead_for"] > dead_for)
+def free(view, dead_for=None):
+    """The permits that are available, or have come back from the dead: to a waiter, or after so long."""
+    back = [one for one in view["holders"] if (one["back_for"] > 0 if dead_for is None else one["dead_for"] > dead_for)]
+    return view["available"] + sum(entry["permits"] for entry in back)
 
 
 def over_full(key, history, spans):
@@ -424,7 +431,7 @@ def kept_from(history):
                 free(view, SLACK) >= claim.permits and all(entry["dead_for"] > SLACK for entry in view["queue"])
                 for view in views
             ):
-                yield f"{claim} was refused, while {free(views[0])} permits of {key} were free or of the dead"
+                yield f"{claim} was refused, while {free(views[0], SLACK)} permits of {key} were free or of the dead"
 
 
 def done_twice(history):
@@ -447,6 +454,17 @@ def done_twice(history):
                     yield f"{did}, after {first} completed {first.occurrence}"
 
 
+UNCALLED_FOR = {"WrongKind", "PermitsMismatch", "InvalidRequest", "Forbidden", "CorruptRecord", "NotFound"}
+"""Errors that no fault explains: an agent that follows its orders is never told so, by any client."""
+
+
+def refused_wrongly(history):
+    """An acquisition fails with an error that no fault explains."""
+    for claim in history.claims.values():
+        if claim.error in UNCALLED_FOR:
+            yield f"{claim} asked for {', '.join(claim.keys)}, and failed with {claim.error}"
+
+
 RULES = {
     "too many believe": too_many_believe,
     "too many work": too_many_work,
@@ -463,6 +481,7 @@ RULES = {
     "stuck": stuck,
     "kept from": kept_from,
     "done twice": done_twice,
+    "refused wrongly": refused_wrongly,
 }
 
 

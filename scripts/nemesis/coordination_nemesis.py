@@ -134,7 +134,7 @@ class Share:
         answer = agent.ask(order, lambda: note("waiting"))
         self.ends[answer.get("error", "granted" if "token" in answer else "held")] += 1
         if "token" not in answer:
-            note("left")
+            note("left", error=answer.get("error"))
             return
         note("granted", token=answer["token"])
         self.granted.update(order["keys"])

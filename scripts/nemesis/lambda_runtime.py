@@ -70,7 +70,8 @@ class Server(ThreadingHTTPServer):
 class Sandbox:
     """The processes of one sandbox: a runtime, and the extensions beside it."""
 
-    def __init__(self, command, environment, output, extensions=()):
+    def __init__(self, command, environment, output, extensions=(), *, has_telemetry=True):
+        self._has_telemetry = has_telemetry
         self._waiting = queue.Queue()
         self._asks = threading.Event()
         self._idle = False  # whether the runtime has asked for the next invocation
@@ -279,8 +280,13 @@ class Sandbox:
                 host, _, port = subscription["destination"]["URI"].removeprefix("http://").partition(":")
                 assert self.path == TELEMETRY and host == SANDBOX, (self.path, host)
                 assert "platform" in subscription["types"] and subscription["buffering"]["timeoutMs"] >= 25
+                if not sandbox._has_telemetry:  # as the emulator of the Runtime API answers
+                    refusal = (
+                        b'{"errorType": "Telemetry.NotSupported", "errorMessage": "Telemetry API is not supported"}'
+                    )
+                    return self.reply(202, refusal, {})
                 extension.telemetry = int(port.strip("/"))
-                self.reply(200, b"OK", {})
+                return self.reply(200, b"OK", {})
 
             def reply(self, status, content, headers):
                 self.send_response(status)

@@ -2,7 +2,7 @@
 
 import unittest
 
-from coordination_checker import RULES, SECOND, violations
+from coordination_checker import RULES, SECOND, SLACK, violations
 
 LEASE = 2_000
 
@@ -116,6 +116,7 @@ BAD = {
         did(2.2, "A", "completed"),
         held("B", 2, 4, 5, occurrence="02", since=3),
     ],
+    "refused wrongly": [asked(1, "A", "a pool"), did(2, "A", "left", error="WrongKind")],
 }
 """One history for each rule, which that rule alone finds."""
 
@@ -268,6 +269,15 @@ class CoordinationCheckerTest(unittest.TestCase):
         alive = [view(at / 4, [entry("Z", str(at))], [entry("A")]) for at in range(8, 160)]
         self.assertEqual(check(WAITERS, *alive), [])
 
+    def test_permits_of_the_dead_come_back_after_a_lease_and_a_look(self):
+        """The bound of docs/coordination.md, and the time for some tries under faults."""
+        for lease, bound in ((4_000, 8), (30_000, 50), (60_000, 80)):
+            for late, found in ((-1, False), (2, True)):
+                end = 2 + bound + SLACK / SECOND + late
+                seen = views(2, end, [entry("Z", lease=lease)], [entry("A")])
+                found_late = bool(check(asked(1, "A"), waiting("A", 1, end + 1), seen))
+                self.assertEqual(found_late, found, (lease, late))
+
     def test_dead_ticket_holds_up_others_for_one_lease(self):
         dead = entry("Z", number=1, lease=30_000)
         self.assertEqual(check(WAITERS, views(2, 40, (), [dead, entry("A", number=2)])), [])
@@ -283,6 +293,10 @@ class CoordinationCheckerTest(unittest.TestCase):
         broken = [event(0.9, "operator", "breaking", key="pool")]
         ends = sum((did(2, name, "completing") + did(3, name, "completed") for name in "AB"), [])
         self.assertEqual({found.partition(":")[0] for found in check(first, second, broken, ends)}, {"done twice"})
+
+    def test_claim_may_exceed_a_capacity_that_was_cut(self):
+        for error in (None, "ExceedsCapacity", "AlreadyDone", "Unavailable"):
+            self.assertEqual(check(asked(1, "A"), did(2, "A", "left", error=error)), [], error)
 
     def test_later_occurrence_runs_after_an_earlier_one(self):
         later = held("B", 2, 4, 5, occurrence="03", since=3)

@@ -69,7 +69,7 @@ class AgentTest(unittest.TestCase):
         self.addCleanup(self.store.server.server_close)
         self.addCleanup(self.store.server.shutdown)
 
-    def sandbox(self, function=TEST_FUNCTION):
+    def sandbox(self, function=TEST_FUNCTION, *, has_telemetry=True):
         with Server(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
             address = f"127.0.0.1:{free.server_address[1]}"
         environment = {
@@ -79,7 +79,7 @@ class AgentTest(unittest.TestCase):
             "STORE": self.store.url,
         }
         output = self.enterContext(open(self.folder / "sandbox.log", "ab"))
-        sandbox = Sandbox([str(function)], environment, output, [[AGENT]])
+        sandbox = Sandbox([str(function)], environment, output, [[AGENT]], has_telemetry=has_telemetry)
         self.addCleanup(sandbox.close)
         self.agent = f"http://{address}"
         return sandbox
@@ -181,6 +181,21 @@ class AgentTest(unittest.TestCase):
         sandbox.thaw()
         status, problem = ask(f"{self.agent}/acquire", {"key": "Moe"})
         self.assertEqual((status, problem["type"]), (503, "unavailable"))
+
+    def test_lock_ends_at_the_next_event_without_telemetry(self):
+        sandbox = self.sandbox(has_telemetry=False)
+        first = self.invoke(sandbox, "/acquire", key="Moe", leaseDurationMs=600_000).answer
+        self.assertEqual((first["key"], self.state("Moe")), ("Moe", "held"))
+        self.assertIn("no telemetry", (self.folder / "sandbox.log").read_text())
+        second = self.invoke(sandbox, "/acquire", key="Moe").answer
+        self.assertGreater(second["fencingToken"], first["fencingToken"])
+        self.assertTrue(sandbox.shut_down())
+        self.assertEqual(self.state("Moe"), "released")
+
+    def test_lock_ends_before_a_time_out_without_telemetry(self):
+        sandbox = self.sandbox(has_telemetry=False)
+        invocation = self.invoke(sandbox, "/acquire", timeout=4, key="Moe", then="sleep")
+        self.assertEqual((invocation.how, self.state("Moe")), ("timed-out", "released"))
 
 
 if __name__ == "__main__":

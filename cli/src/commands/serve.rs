@@ -4,25 +4,31 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use leasehold_api::Quota;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Credentials, CredentialsError, Front, Guard, Server, ServerError, Settings, Store, Tls, TlsError, TokenError,
-    Tokens, console, exposed,
+    Credentials, CredentialsError, Front, Guard, Pulse, Server, ServerError, Settings, Store, Tls, TlsError,
+    TokenError, Tokens, console, exposed,
 };
 use leasehold_transactions as transactions;
+use nix::unistd::geteuid;
+use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::interval;
 
 use crate::signals::Signals;
+use crate::systemd;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArgs {
-    /// Address and port of the HTTP API. Port 0 takes any free one.
+    /// Address and port of the HTTP API. Port 0 takes any free one. A socket of systemd comes before this.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
     listen: SocketAddr,
 
@@ -39,6 +45,14 @@ pub(crate) struct ServeArgs {
     /// Bind each lock to the bearer of the token that acquired it. No other bearer can renew or release it.
     #[arg(long, requires = "token_file")]
     owner_binding: bool,
+
+    /// Refuse a bearer more locks, and permits of semaphores, than this at a time. Default: no bound.
+    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_LOCKS")]
+    max_locks: Option<usize>,
+
+    /// Refuse a bearer more places in queues than this at a time. Default: no bound.
+    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_TICKETS")]
+    max_tickets: Option<usize>,
 
     /// Listen beyond this machine, although everyone who reaches the port may do everything.
     #[arg(long, conflicts_with = "token_file")]
@@ -197,6 +211,9 @@ pub(crate) enum ServeError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The socket that systemd opened cannot be used.
+    #[error("cannot use the socket of systemd: {0}; it must be one stream of TCP (ListenStream=ADDRESS:PORT)")]
+    Activation(std::io::Error),
     /// The system does not deliver signals.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
@@ -209,14 +226,20 @@ pub(crate) enum ServeError {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
-    if args.token_file.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
-        return Err(ServeError::Open(args.listen));
+    let activated = systemd::listener().map_err(ServeError::Activation)?;
+    let wanted = activated.as_ref().map_or(Ok(args.listen), std::net::TcpListener::local_addr);
+    let wanted = wanted.map_err(ServeError::Activation)?;
+    if args.token_file.is_none() && !args.insecure && !wanted.ip().is_loopback() {
+        return Err(ServeError::Open(wanted));
     }
     let (tokens, tls, credentials) = (args.tokens()?, args.tls()?, args.credentials()?);
     // The tables come before the port: an open port belongs to a working service.
-    let server = Server::open(args.settings()).await?;
-    let listener = listen(args.listen, "--listen").await?;
-    let address = local_address(&listener, args.listen.port());
+    let server = Server::open(args.settings()).await?.with_quota(args.quota());
+    let listener = match activated {
+        Some(listener) => TcpListener::from_std(listener).map_err(ServeError::Activation)?,
+        None => listen(wanted, "--listen").await?,
+    };
+    let address = local_address(&listener, wanted.port());
     let exposed = match (server.engine(), args.expose_dynamodb) {
         (Some(engine), Some(wanted)) => {
             let listener = listen(wanted, "--expose-dynamodb").await?;
@@ -229,10 +252,21 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         }
         _ => None,
     };
+    args.warn(address);
     args.announce(address, exposed.as_ref().map(|(address, _)| *address));
-    let guard = Guard::new(args.listen.ip(), &args.allow_host);
+    let guard = Guard::new(wanted.ip(), &args.allow_host);
     let front = Front { guard, tokens, tls, name: args.url(address) };
-    server.run(listener, front, wait_for(stopped)).await;
+    let signs_of_life = systemd::watchdog().map(|pause| tokio::spawn(give_signs_of_life(server.pulse(), pause)));
+    systemd::notify(NotifyState::Ready);
+    let stopping = async {
+        wait_for(stopped).await;
+        systemd::notify(NotifyState::Stopping);
+    };
+    server.run(listener, front, stopping).await;
+    if let Some(signs_of_life) = signs_of_life {
+        signs_of_life.abort();
+        let _ = signs_of_life.await;
+    }
     if let Some((_, task)) = exposed {
         // The task stops on the same signal, and has reported its own panic.
         let _ = task.await;
@@ -256,6 +290,21 @@ impl ServeArgs {
 
     fn tls(&self) -> Result<Option<Tls>, TlsError> {
         self.tls_cert.as_ref().zip(self.tls_key.as_ref()).map(|(cert, key)| Tls::open(cert, key)).transpose()
+    }
+
+    /// Warns of settings that are seldom meant.
+    fn warn(&self, listen: SocketAddr) {
+        let addresses = [Some(listen), self.expose_dynamodb].into_iter().flatten();
+        for address in addresses.filter(|address| !address.ip().is_loopback() && self.tls_cert.is_none()) {
+            tracing::warn!(%address, "requests travel in plain text: use --tls-cert, or a proxy that speaks TLS");
+        }
+        if geteuid().is_root() {
+            tracing::warn!("the service runs as root and needs no such right: run it as a user of its own");
+        }
+    }
+
+    fn quota(&self) -> Quota {
+        Quota::new(self.max_locks, self.max_tickets)
     }
 
     fn url(&self, address: SocketAddr) -> String {
@@ -329,6 +378,17 @@ fn exposed_address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
 
 async fn wait_for(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
+}
+
+/// Tells systemd again and again that the service works, for as long as it reads its table.
+async fn give_signs_of_life(pulse: Pulse, pause: Duration) {
+    let mut ticks = interval(pause);
+    loop {
+        ticks.tick().await;
+        if pulse.beats(pause).await {
+            systemd::notify(NotifyState::Watchdog);
+        }
+    }
 }
 
 async fn listen(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {

@@ -109,6 +109,20 @@ async fn signature_is_made_with_the_credentials_of_the_environment() {
     assert!(head.contains("/eu-central-1/execute-api/aws4_request"), "{head}");
     assert!(!head.contains("s3cret") && !head.contains("bearer"), "{head}");
     assert_eq!(ended.status, 0, "{ended:?}");
+
+    for (switch, token, sent) in [
+        ("1", None, "aws4-hmac-sha256"),
+        ("True", None, "aws4-hmac-sha256"),
+        ("false", None, "bearer def"),
+        ("true", Some("abc"), "bearer abc"),
+    ] {
+        let mut command = listener.command(&["get", "Moe"]);
+        command.args(token.map(|token| format!("--token={token}")));
+        command.env("LEASEHOLD_SIGV4", switch).env("LEASEHOLD_TOKEN", "def").env("AWS_REGION", "eu-central-1");
+        command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", "s3cret");
+        let (head, _) = listener.get(command).await;
+        assert!(head.contains(&format!("\r\nauthorization: {sent}")), "{switch}: {head}");
+    }
 }
 
 /// A process that takes longer than the lease, and records each of its runs.

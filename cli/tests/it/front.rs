@@ -35,6 +35,9 @@ async fn body_without_a_json_type_is_refused() {
         assert_eq!((status, &document["type"]), (415, &json!("unsupported-media-type")), "{content_type:?}");
     }
     assert_eq!(serve.get("Moe").await["type"], "not-found");
+    let of_a_kind =
+        serve.http.post(&url).body(ACQUIRE).header("content-type", "application/vnd.team+json; charset=utf-8");
+    assert_eq!(problem(of_a_kind).await.0, 200);
 }
 
 #[tokio::test]
@@ -329,6 +332,73 @@ async fn open_service_stays_on_this_machine() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("--token-file") && stderr.contains("--insecure"), "{stderr}");
     Serve::spawn(command(folder.path(), &["--memory", "--listen", "0.0.0.0:0", "--insecure"])).await;
+}
+
+/// The lines on standard error of a service that was told to stop.
+async fn warnings(args: &[&str]) -> String {
+    let folder = folder();
+    certificate(folder.path());
+    let mut command = command(folder.path(), &[&["--memory", "--insecure"], args].concat());
+    command.stderr(std::process::Stdio::piped());
+    let mut serve = Serve::spawn(command).await;
+    serve.signal("TERM");
+    let mut text = String::new();
+    let mut stderr = serve.process.stderr.take().expect("piped");
+    within(stderr.read_to_string(&mut text)).await.expect("text");
+    text
+}
+
+#[tokio::test]
+async fn service_warns_of_plain_text_and_of_root() {
+    let open = warnings(&["--listen", "0.0.0.0:0"]).await;
+    assert!(open.contains("travel in plain text") && open.contains("address=0.0.0.0:"), "{open}");
+    let sealed = warnings(&["--listen", "0.0.0.0:0", "--tls-cert", "cert.pem", "--tls-key", "key.pem"]).await;
+    let local = warnings(&["--listen", "127.0.0.1:0"]).await;
+    assert!(!sealed.contains("plain text") && !local.contains("plain text"), "{sealed}{local}");
+    let is_root = nix::unistd::geteuid().is_root();
+    assert_eq!(local.contains("runs as root"), is_root, "{local}");
+}
+
+#[tokio::test]
+async fn bearer_has_as_many_locks_as_its_quota_allows() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let [one, two, three] = ["one", "two", "three"].map(|name| new_token(&file, name, &[]));
+    let quotas = ["--max-locks", "2", "--max-tickets", "1"];
+    let serve = Serve::start(&[&["--memory", "--token-file", text_of(&file)][..], &quotas].concat()).await;
+    let post = |token: &str, path: &str, body: Value| {
+        let request = serve.http.post(format!("{}/v1/{path}", serve.base_url)).json(&body).bearer_auth(token);
+        async move {
+            let (status, document) = problem(request).await;
+            (status, document["detail"].as_str().unwrap_or_default().to_owned())
+        }
+    };
+    let lock = |key: &str| json!({ "key": key, "ownerName": "me", "leaseId": key });
+    let end = |key: &str| json!({ "key": key, "leaseId": key });
+    for key in ["a", "b", "a"] {
+        assert_eq!(post(&one, "acquire", lock(key)).await.0, 200, "{key}");
+    }
+    let (status, detail) = post(&one, "acquire", lock("c")).await;
+    assert_eq!((status, detail.contains("token:one has 2 locks")), (429, true), "{detail}");
+    let both = json!({ "keys": [{ "key": "c" }, { "key": "d" }], "ownerName": "me", "leaseId": "both" });
+    assert_eq!(post(&one, "acquire-all", both.clone()).await.0, 429);
+    let permits = |lease_id: &str| json!({ "key": "pool", "ownerName": "me", "leaseId": lease_id, "capacity": 1 });
+    assert_eq!(post(&one, "semaphore/acquire", permits("p")).await.0, 429);
+    // A refused request takes no place, and others have their own.
+    let held = json!({ "key": "a", "ownerName": "me", "leaseId": "two" });
+    assert_eq!(post(&two, "acquire", held).await.0, 423);
+    assert_eq!(post(&two, "acquire-all", both).await.0, 200);
+    assert_eq!(post(&two, "heartbeat", json!({ "key": "c", "leaseId": "both" })).await.0, 200);
+    assert_eq!(post(&two, "acquire", lock("e")).await.0, 429);
+    assert_eq!(post(&one, "release", end("a")).await.0, 200);
+    assert_eq!(post(&one, "semaphore/acquire", permits("p")).await.0, 200);
+
+    assert_eq!(post(&three, "semaphore/enqueue", permits("q")).await.0, 200);
+    let (status, detail) = post(&three, "semaphore/enqueue", permits("r")).await;
+    assert_eq!((status, detail.contains("token:three has 1 tickets")), (429, true), "{detail}");
+    assert_eq!(post(&three, "semaphore/enqueue", permits("q")).await.0, 200, "its own ticket");
+    assert_eq!(post(&three, "semaphore/release", json!({ "key": "pool", "leaseId": "q" })).await.0, 200);
+    assert_eq!(post(&three, "semaphore/enqueue", permits("r")).await.0, 200);
 }
 
 fn certificate(folder: &Path) -> Certificate {

@@ -1,5 +1,6 @@
 //! Direct invocations: `--lambda`, with the Invoke API on loopback and the real service behind it.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client as DynamoDb;
@@ -10,10 +11,11 @@ use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_sandbox::{Fate, InvokeApi};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::Instant;
 
-use crate::support::{Ended, end, leasehold};
+use crate::support::{Ended, Serve, end, leasehold, signal, within};
 
 async fn lambda() -> InvokeApi {
     let engine = Engine::memory().expect("memory is to be had");
@@ -39,11 +41,15 @@ async fn lambda() -> InvokeApi {
 fn command(lambda: &InvokeApi, args: &[&str], rest: &[&str]) -> Command {
     let mut command = leasehold(&std::env::temp_dir());
     command.args(args).args(["--lambda", "leasehold-invoke"]).args(rest);
+    configure(&mut command, lambda);
+    command
+}
+
+fn configure<'c>(command: &'c mut Command, lambda: &InvokeApi) -> &'c mut Command {
     command.env("AWS_ENDPOINT_URL_LAMBDA", &lambda.url).env("AWS_REGION", "eu-central-1");
     command.env("AWS_ACCESS_KEY_ID", "AKID").env("AWS_SECRET_ACCESS_KEY", "s3cret");
     // The service in the environment does not matter then.
-    command.env("LEASEHOLD_URL", "http://127.0.0.1:1").env("LEASEHOLD_TOKEN", "a-token");
-    command
+    command.env("LEASEHOLD_URL", "http://127.0.0.1:1").env("LEASEHOLD_TOKEN", "a-token")
 }
 
 async fn run(lambda: &InvokeApi, args: &[&str]) -> Ended {
@@ -71,6 +77,36 @@ async fn command_runs_under_a_lock_of_the_function() {
     assert!(log.iter().all(|invocation| invocation.function == "leasehold-invoke"), "{log:?}");
     let signature = log[0].headers["authorization"].to_str().expect("ASCII");
     assert!(signature.contains("Credential=AKID/") && signature.contains("/eu-central-1/lambda/"), "{signature}");
+}
+
+#[tokio::test]
+async fn function_comes_from_the_option_or_the_environment() {
+    let lambda = lambda().await;
+    let by_variable = |args: &[&str]| {
+        let mut command = leasehold(&std::env::temp_dir());
+        configure(&mut command, &lambda).env("LEASEHOLD_LAMBDA", "leasehold-invoke").env("LEASEHOLD_SIGV4", "true");
+        command.args(args);
+        command
+    };
+    let print = ["run", "Moe", "--", "sh", "-c", "echo $LEASEHOLD_LAMBDA,$LEASEHOLD_URL"];
+    assert_eq!(end(by_variable(&print)).await.ok().trim(), "leasehold-invoke,");
+    let serve = Serve::memory().await;
+    let elsewhere = ["--url", &serve.base_url];
+    let ended = end(by_variable(&[&["run", "Larry"], &elsewhere[..], &print[2..]].concat())).await;
+    assert_eq!(ended.ok().trim(), format!(",{}", serve.base_url), "an option outdoes a variable");
+    assert_eq!(serve.get("Larry").await["state"], "released");
+
+    let mut agent = by_variable(&["agent", "--listen", "127.0.0.1:0"]);
+    let mut process = agent.stdout(Stdio::piped()).spawn().expect("the binary is built");
+    let mut lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+    let line = within(lines.next_line()).await.expect("text").expect("it starts");
+    let url = line.strip_prefix("leasehold-agent listens on ").expect("the address");
+    let request = reqwest::Client::new().post(format!("{url}/acquire")).body(json!({ "key": "Curly" }).to_string());
+    assert_eq!(request.send().await.expect("an answer").status(), 200);
+    assert_eq!(run(&lambda, &["get", "Curly", "--json"]).await.json()["state"], "held");
+    signal(&process, "TERM");
+    assert!(within(process.wait()).await.expect("its status").success());
+    assert_eq!(run(&lambda, &["get", "Curly", "--json"]).await.json()["state"], "released");
 }
 
 #[tokio::test]

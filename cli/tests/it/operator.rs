@@ -1,13 +1,139 @@
-//! The views of an operator: the log, and the dashboard.
+//! The life of an operator: systemd, restarts, logs, the dashboard.
 
 use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::task::JoinSet;
 
-use crate::support::{Serve, command, end, folder, leasehold, text_of, within};
+use crate::support::{PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
+
+/// `leasehold serve` as systemd starts it: the port is open already, as descriptor 3.
+fn activated(folder: &Path, port: &TcpListener, more: &str) -> Command {
+    let serve = leasehold(folder);
+    let program = serve.as_std().get_program().to_owned();
+    let mut command = Command::new("sh");
+    command.current_dir(folder).kill_on_drop(true);
+    command
+        .arg("-c")
+        .arg(format!("export LISTEN_PID=$$ LISTEN_FDS=1; {more} exec \"$0\" serve --db leasehold.db 3<&0 </dev/null"));
+    let port: OwnedFd = port.try_clone().expect("a descriptor").into();
+    command.arg(program).stdin(Stdio::from(port)).env_remove("LEASEHOLD_LISTEN");
+    command
+}
+
+/// Acquires a lock again and again, and returns how often. Each request is answered, or the test fails. A client with
+/// `keeps` uses a connection until the service says that it closes it.
+async fn acquire_until(stop: Arc<AtomicBool>, address: SocketAddr, key: String, keeps: bool) -> u64 {
+    let mut answered = 0;
+    let body = json!({ "key": key, "ownerName": "me", "leaseId": "l" }).to_string();
+    let request = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: {}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        if keeps { "keep-alive" } else { "close" },
+        body.len()
+    );
+    while !stop.load(Ordering::Relaxed) {
+        let stream = within(TcpStream::connect(address)).await.expect("not refused");
+        let mut stream = BufReader::new(stream);
+        loop {
+            stream.write_all(request.as_bytes()).await.expect("sent");
+            let (mut length, mut closes, mut line) = (0, false, String::new());
+            within(stream.read_line(&mut line)).await.expect("an answer");
+            assert!(line.starts_with("HTTP/1.1 200"), "{line:?} after {answered}, keeps: {keeps}");
+            while line != "\r\n" {
+                line.clear();
+                within(stream.read_line(&mut line)).await.expect("a head");
+                if let Some((name, value)) = line.split_once(": ") {
+                    closes |= name.eq_ignore_ascii_case("connection") && value.trim() == "close";
+                    length = if name == "content-length" { value.trim().parse().expect("a number") } else { length };
+                }
+            }
+            within(stream.read_exact(&mut vec![0; length])).await.expect("a body");
+            answered += 1;
+            if closes || stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    answered
+}
+
+#[tokio::test]
+async fn restart_under_systemd_refuses_no_request() {
+    let folder = folder();
+    let port = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = port.local_addr().expect("bound");
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for client in 0..6 {
+        clients.spawn(acquire_until(Arc::clone(&stop), address, format!("k{client}"), client % 2 == 0));
+    }
+    for _ in 0..4 {
+        let serve = Serve::spawn(activated(folder.path(), &port, "")).await;
+        assert_eq!(serve.address(), address);
+        serve.until("k5", |lock| lock["state"] == "held").await;
+        serve.signal("TERM");
+        assert_eq!(serve.ended().await.0, Some(0));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let _last = Serve::spawn(activated(folder.path(), &port, "")).await;
+    while let Some(answered) = clients.join_next().await {
+        assert!(answered.expect("no request without an answer") > 0);
+    }
+}
+
+/// A client that has connected and not yet asked is in no other list than that of the service.
+#[tokio::test]
+async fn client_that_has_connected_is_answered_during_a_stop() {
+    let serve = Serve::start(&["--memory"]).await;
+    let mut stream = within(TcpStream::connect(serve.address())).await.expect("it listens");
+    serve.signal("TERM");
+    serve.stops_listening().await;
+    stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    within(stream.read_to_string(&mut answer)).await.expect("an answer, and the end of the connection");
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("connection: close"), "{answer}");
+    assert_eq!(serve.ended().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn service_tells_systemd_how_it_is() {
+    let folder = folder();
+    let (file, port) = (folder.path().join("notify"), TcpListener::bind("127.0.0.1:0").expect("a port"));
+    let socket = UnixDatagram::bind(&file).expect("bound");
+    socket.set_read_timeout(Some(PATIENCE)).expect("set");
+    let told = || {
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).expect("a message");
+        String::from_utf8_lossy(&text[..length]).trim().to_owned()
+    };
+    let more = format!("export NOTIFY_SOCKET={} WATCHDOG_USEC=600000 WATCHDOG_PID=$$;", text_of(&file));
+    let serve = Serve::spawn(activated(folder.path(), &port, &more)).await;
+    assert_eq!((told(), told(), told()), ("READY=1".into(), "WATCHDOG=1".into(), "WATCHDOG=1".into()));
+    serve.signal("TERM");
+    while told() != "STOPPING=1" {}
+    assert_eq!(serve.ended().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn socket_of_systemd_that_cannot_be_used_is_refused() {
+    let folder = folder();
+    let port = TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let ended = end(activated(folder.path(), &port, "")).await;
+    assert!(ended.status == 1 && ended.stderr.contains("without a token"), "{ended:?}");
+    let ended = end(activated(folder.path(), &port, "LISTEN_FDS=2;")).await;
+    assert!(ended.status == 1 && ended.stderr.contains("one stream of TCP"), "{ended:?}");
+}
 
 #[tokio::test]
 async fn log_names_key_principal_and_outcome() {
@@ -50,4 +176,15 @@ fn dashboard_shows_metrics_that_exist() {
         shown.insert(name);
     }
     assert!(shown.len() > 15, "{shown:?}");
+}
+
+#[test]
+fn guide_shows_the_units_of_the_package() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect("readable");
+    let guide = read("docs/guides/systemd.md");
+    for name in ["leasehold.socket", "leasehold.service"] {
+        let unit = read(&format!("packaging/systemd/{name}"));
+        assert!(guide.contains(&format!("```ini title=\"{name}\"\n{unit}```")), "{name}");
+    }
 }

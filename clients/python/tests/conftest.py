@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import textwrap
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -195,6 +197,12 @@ def make_client(kind: str, service: str, proxy: Proxy) -> Iterator[MakeClient]:
         proxy.let_pass()
         for client in clients:
             client.close()
+    if portal is not None:
+        with warnings.catch_warnings():
+            # A connection whose request was under way when the loop ended. Another test must not find it.
+            warnings.simplefilter("ignore", ResourceWarning)
+            clients.clear()
+            gc.collect()
 
 
 @pytest.fixture

@@ -87,8 +87,9 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     private readonly key: string,
     private readonly options: TryAcquireOptions,
     leaseDuration: number,
+    leaseId?: string,
   ) {
-    super(context, leaseDuration, delayOf(options));
+    super(context, leaseDuration, delayOf(options), 1, leaseId);
     const target = { key, sortKey: options.sortKey };
     this.#patience = new Patience(context, target, options.ownerName ?? context.ownerName);
   }
@@ -192,6 +193,20 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
     const request = { key: this.key, sortKey: this.options.sortKey, leaseId: this.leaseId };
     return (await this.context.service.ask("release", request, sendOptions)).outcome;
   }
+}
+
+/** Requests the lock for a time, under a lease id that the caller chose, and may have used before. */
+export function acquireUnder(
+  context: Context,
+  key: string,
+  leaseId: string,
+  options: TryAcquireOptions & { lease: number },
+  wait: number,
+): Promise<Guard | Held> {
+  const lease = checkLease(options.lease);
+  const { sortKey, signal } = options;
+  const attempt = (): LockAcquisition => new LockAcquisition(context, key, options, lease, leaseId);
+  return pursue(context, { key, sortKey, wait, signal }, attempt);
 }
 
 /** Requests the lock: once, or for as long as `wait` says. */

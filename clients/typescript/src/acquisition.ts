@@ -74,9 +74,10 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
     readonly leaseDuration: number,
     lockDelay: number | undefined,
     keys = 1,
+    leaseId = context.runtime.uuid(),
   ) {
     this.lease = new Lease(lockDelay);
-    this.leaseId = context.runtime.uuid();
+    this.leaseId = leaseId;
     const terms = { lease: leaseDuration, delay: lockDelay, longest: LONGEST_REQUEST_MS, bound: OPERATION_BOUND_MS };
     this.#call = new Call(terms, keys);
   }

@@ -214,6 +214,9 @@ export interface TransactionStatus {
   readonly requests: readonly { readonly tableName: string; readonly key: Item; readonly operation: string }[];
 }
 
+/** The context of a client, for the other modules of this package. @internal */
+export let contextOf: (client: Client) => Context;
+
 /**
  * A client of one Leasehold service. A client keeps its observations of other holders' locks, so use one for the whole
  * process.
@@ -221,6 +224,10 @@ export interface TransactionStatus {
  * Every method rejects with a `LeaseholdError`, or with the reason of the caller's own signal.
  */
 export class Client implements AsyncDisposable {
+  static {
+    contextOf = (client) => client.#context;
+  }
+
   readonly #context: Context;
   readonly #closing = new AbortController();
   #closed: Promise<Map<Holding, unknown>> | undefined;

@@ -5,6 +5,7 @@
 //! freeze the sandbox.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -84,7 +85,7 @@ impl Extension {
         match extension.subscribe().await {
             Ok(done) => extension.done = Some(done),
             Err(error) => {
-                tracing::warn!(%error, "no telemetry: locks are released at the next event, or end with their leases");
+                tracing::warn!(%error, "no telemetry: locks are released at the next event, or before the deadline");
             }
         }
         Ok(extension)
@@ -119,13 +120,20 @@ impl Extension {
     /// # Errors
     /// Lambda cannot be reached, or refuses.
     pub(crate) async fn run(&mut self, agent: &Agent) -> Result<bool, ExtensionError> {
+        let mut deadline = None;
         loop {
-            let (_, event) = call(&self.api, Method::GET, NEXT, self.identifier(), &Value::Null).await?;
+            let event = self.next(agent, deadline.take()).await?;
             match serde_json::from_str(&event) {
                 Ok(Event::Invoke { deadline_ms, request_id }) => {
-                    let deadline = agent.begin(moment(deadline_ms));
-                    self.end_of(&request_id, deadline).await;
-                    agent.end(END_WITHIN).await;
+                    let begun = agent.begin(moment(deadline_ms));
+                    match &mut self.done {
+                        Some(done) => {
+                            end_of(&request_id, done, begun).await;
+                            agent.end(END_WITHIN).await;
+                        }
+                        // The sandbox must be free to freeze: the next event tells the end of this invocation.
+                        None => deadline = Some(begun),
+                    }
                 }
                 Ok(Event::Shutdown { shutdown_reason }) => {
                     tracing::debug!(shutdown_reason, "the sandbox ends");
@@ -136,18 +144,31 @@ impl Extension {
         }
     }
 
-    /// Returns at the end of an invocation, or shortly before its deadline.
-    async fn end_of(&mut self, request_id: &str, deadline: Deadline) {
-        // Without telemetry, the sandbox must be free to freeze: the next event tells the end of this invocation.
-        let Some(done) = &mut self.done else { return };
-        tokio::select! {
-            _ = done.wait_for(|done| done == request_id) => {}
-            () = sleep_until(deadline.gives_back()) => {}
-        }
+    /// Asks for the next event. It, or the approaching `deadline`, ends an invocation whose end is not told.
+    async fn next(&self, agent: &Agent, deadline: Option<Deadline>) -> Result<String, ExtensionError> {
+        let mut next = pin!(call(&self.api, Method::GET, NEXT, self.identifier(), &Value::Null));
+        let Some(deadline) = deadline else { return Ok(next.await?.1) };
+        let event = tokio::select! {
+            event = &mut next => Some(event),
+            () = sleep_until(deadline.gives_back()) => None,
+        };
+        agent.end(END_WITHIN).await;
+        Ok(match event {
+            Some(event) => event?.1,
+            None => next.await?.1,
+        })
     }
 
     fn identifier(&self) -> (&'static str, &str) {
         ("lambda-extension-identifier", &self.id)
+    }
+}
+
+/// Returns at the end of an invocation, or shortly before its deadline.
+async fn end_of(request_id: &str, done: &mut watch::Receiver<String>, deadline: Deadline) {
+    tokio::select! {
+        _ = done.wait_for(|done| done == request_id) => {}
+        () = sleep_until(deadline.gives_back()) => {}
     }
 }
 

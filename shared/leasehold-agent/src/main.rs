@@ -3,41 +3,51 @@
 use std::process::ExitCode;
 
 use aws_credential_types::Credentials;
-use clap::Parser;
+use clap::{Args, Parser};
 use leasehold_agent::AgentArgs;
 use leasehold_client::{HttpTransport, LambdaTransport, SigV4, Transport};
 use tracing_subscriber::filter::LevelFilter;
+
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 /// Hold locks for the processes beside this one, which ask by HTTP: a Lambda extension, a sidecar or a daemon.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-agent", version)]
 struct Program {
-    /// The lock service.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", env = "LEASEHOLD_URL")]
-    url: String,
+    #[command(flatten)]
+    service: ServiceArgs,
 
-    /// Send this bearer token to the service. The variable keeps it out of the list of processes.
-    #[arg(long, value_name = "TOKEN", env = "LEASEHOLD_TOKEN", hide_env_values = true)]
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Where the locks are. As for the whole command, an option outdoes a variable: clap would not tell which one it was.
+#[derive(Debug, Args)]
+struct ServiceArgs {
+    /// The lock service [env: LEASEHOLD_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    /// Send this bearer token. The variable keeps it out of the list of processes [env: LEASEHOLD_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
 
-    /// Sign requests with the AWS credentials of the environment, for an API that is protected by IAM.
-    #[arg(long, env = "LEASEHOLD_SIGV4")]
+    /// Sign requests with the AWS credentials of the environment, for an API that is protected by IAM [env:
+    /// LEASEHOLD_SIGV4]
+    #[arg(long, conflicts_with = "token")]
     sigv4: bool,
 
-    /// Invoke this Lambda function directly, with no API in between: its name or ARN.
-    #[arg(long, value_name = "NAME", env = "LEASEHOLD_LAMBDA")]
+    /// Invoke this Lambda function directly, with no API in between: its name or ARN [env: LEASEHOLD_LAMBDA]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4"])]
     lambda: Option<String>,
 
-    /// The Lambda function for semaphores: its name or ARN.
-    #[arg(long, value_name = "NAME", requires = "lambda", env = "LEASEHOLD_LAMBDA_SEMAPHORES")]
+    /// The Lambda function for semaphores: its name or ARN [env: LEASEHOLD_LAMBDA_SEMAPHORES]
+    #[arg(long, value_name = "NAME")]
     lambda_semaphores: Option<String>,
 
     /// The region for --sigv4 and --lambda.
     #[arg(long, value_name = "REGION", env = "AWS_REGION")]
     region: Option<String>,
-
-    #[command(flatten)]
-    agent: AgentArgs,
 }
 
 fn main() -> ExitCode {
@@ -46,7 +56,7 @@ fn main() -> ExitCode {
     // The agent waits, and computes nothing: one thread is enough.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
-        let transport = program.transport().map_err(|error| error.to_string())?;
+        let transport = program.service.transport().map_err(|error| error.to_string())?;
         runtime.block_on(leasehold_agent::run(program.agent, transport)).map_err(|error| error.to_string())
     });
     match ended {
@@ -58,22 +68,28 @@ fn main() -> ExitCode {
     }
 }
 
-impl Program {
+impl ServiceArgs {
     fn transport(&self) -> Result<Box<dyn Transport>, Box<dyn std::error::Error>> {
-        if let Some(function) = &self.lambda {
-            let mut transport = LambdaTransport::new(function, self.signer()?)?;
+        let is_elsewhere = self.url.is_some() || self.token.is_some() || self.sigv4;
+        let function = self.lambda.clone().or_else(|| variable("LEASEHOLD_LAMBDA").filter(|_| !is_elsewhere));
+        if let Some(function) = function {
+            let mut transport = LambdaTransport::new(&function, self.signer()?)?;
             if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA") {
                 transport = transport.endpoint_url(&url)?;
             }
-            if let Some(function) = &self.lambda_semaphores {
-                transport = transport.semaphore_function(function)?;
+            let semaphores = self.lambda_semaphores.clone().or_else(|| variable("LEASEHOLD_LAMBDA_SEMAPHORES"));
+            if let Some(function) = semaphores {
+                transport = transport.semaphore_function(&function)?;
             }
             return Ok(Box::new(transport));
         }
-        let transport = HttpTransport::new(&self.url)?;
-        Ok(Box::new(match &self.token {
-            _ if self.sigv4 => transport.sigv4(self.signer()?),
-            Some(token) => transport.bearer_token(token),
+        let url = self.url.clone().or_else(|| variable("LEASEHOLD_URL")).unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let transport = HttpTransport::new(&url)?;
+        if self.sigv4 || (self.token.is_none() && is_on("LEASEHOLD_SIGV4")) {
+            return Ok(Box::new(transport.sigv4(self.signer()?)));
+        }
+        Ok(Box::new(match self.token.clone().or_else(|| variable("LEASEHOLD_TOKEN")) {
+            Some(token) => transport.bearer_token(&token),
             None => transport,
         }))
     }
@@ -96,4 +112,9 @@ impl Program {
 /// Reads a variable of the environment. An empty variable counts as absent.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether a variable of the environment switches something on.
+fn is_on(name: &str) -> bool {
+    variable(name).is_some_and(|value| !["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str()))
 }

@@ -29,6 +29,7 @@ pub mod http;
 #[cfg(feature = "logging")]
 pub mod logging;
 mod parse;
+mod quota;
 mod route;
 mod semaphore;
 mod service;
@@ -38,6 +39,7 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
+pub use quota::Quota;
 pub use route::{Admitted, Answer, Input, Route, Routed, document};
 pub use service::Service;
 pub use traced::OPERATION_TARGET;

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use crate::access::Caller;
 use crate::convert;
 use crate::cursor::{self, Seal};
+use crate::quota::{Kind, Quota};
 use crate::semaphore::convert as semaphore;
 use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::watches::Watches;
@@ -39,12 +40,13 @@ pub struct Service {
     pub(crate) watches: Arc<Watches>,
     /// Hides the starts of pages from callers of some keys. Absent: their listings read on to a row of theirs.
     seal: Option<Arc<Seal>>,
+    pub(crate) quota: Arc<Quota>,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false, watches: Arc::default(), seal: None }
+        Self { table, checks_takeovers: false, watches: Arc::default(), seal: None, quota: Arc::default() }
     }
 
     /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the
@@ -58,6 +60,12 @@ impl Service {
     #[must_use]
     pub fn bound_listings(self) -> Self {
         Self { seal: Seal::fresh().map(Arc::new), ..self }
+    }
+
+    /// Bounds the locks and the tickets of each principal.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        Self { quota: Arc::new(quota), ..self }
     }
 
     /// `POST /v1/acquire`
@@ -74,12 +82,15 @@ impl Service {
             }
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
+            let (key, lease_id, lease) = (&request.key, &request.lease_id, request.lease_duration);
+            let entered = self.quota.enter(caller, Kind::Lock, key, lease_id, lease)?;
             let answer = self.table.acquire(&request).await;
             if !matches!(answer, Ok(AcquireAnswer::Held(_))) {
                 self.watches.written(&request.key);
             }
             let answer = answer.map_err(|error| logged_problem(&error))?;
             let grant = convert::grant_or_refusal(answer)?;
+            entered.keep();
             let response = convert::acquire_response(grant, &request.lease_id);
             Ok((wire_name(response.outcome), response))
         })
@@ -107,6 +118,7 @@ impl Service {
             let wanted = row.wanted_by().is_some();
             let lock = row.lock().map_err(|corrupt| logged_problem(&corrupt.into()))?;
             record_owner(&lock.owner_name);
+            self.quota.renew(caller, Kind::Lock, &request.key, &request.lease_id, lock.lease_ms);
             let response = HeartbeatResponse {
                 record_version_number: lock.rvn,
                 lease_duration_ms: lock.lease_ms,
@@ -129,7 +141,10 @@ impl Service {
             let answer = self.table.release(&request).await;
             self.watches.written(&request.key);
             match answer.map_err(|error| logged_problem(&error))? {
-                ReleaseAnswer::Done(released) => Ok(release_response(&released)),
+                ReleaseAnswer::Done(released) => {
+                    self.quota.leave(caller, Kind::Lock, &request.key, &request.lease_id);
+                    Ok(release_response(&released))
+                }
                 ReleaseAnswer::Lost(lost) => Err(convert::lost(lost)),
                 ReleaseAnswer::OtherOccurrence => Err(convert::other_occurrence()),
                 ReleaseAnswer::Forbidden => Err(convert::bound_to_another()),

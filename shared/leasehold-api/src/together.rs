@@ -13,6 +13,7 @@ use leasehold_wire::{
 use crate::Service;
 use crate::access::Caller;
 use crate::convert::{self, checked};
+use crate::quota::{Entered, Kind};
 use crate::semaphore::convert as semaphores;
 use crate::traced::{logged_problem, operation_span, record_owner, traced};
 
@@ -32,6 +33,10 @@ impl Service {
             let wanted = request.wanted();
             wanted.iter().try_for_each(|wanted| caller.check_key(wanted.key().partition()))?;
             record_owner(wanted[0].owner_name().as_str());
+            let enter = |wanted: &Wanted| {
+                self.quota.enter(caller, Kind::Lock, wanted.key(), wanted.lease_id(), wanted.lease_duration())
+            };
+            let entered = wanted.iter().map(enter).collect::<Result<Vec<_>, _>>()?;
             let answer = self.table.acquire_all(&request).await;
             if !matches!(answer, Ok(AcquireAllAnswer::Held(_))) {
                 for wanted in wanted {
@@ -39,6 +44,7 @@ impl Service {
                 }
             }
             let response = response_or_refusal(answer.map_err(|error| logged_problem(&error))?, wanted)?;
+            entered.into_iter().for_each(Entered::keep);
             Ok(("granted".into(), response))
         })
         .await

@@ -1,7 +1,8 @@
 //! Connections, with a time-out for every step of a client.
 
+use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -10,15 +11,16 @@ use axum::Router;
 use axum::body::Body;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1::Builder;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use leasehold_api::http::{problem_response, unknown_route};
 use leasehold_wire::{Problem, ProblemType};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -35,6 +37,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for a whole answer. The largest has four megabytes: a client slower than 70 KB/s is cut.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time after a stop in which a client may still send a request: it has just connected, or has not seen the stop. The
+/// answer closes the connection.
+const LAST_CALL: Duration = Duration::from_secs(1);
 /// Longest time for the requests in flight to finish after a stop. The slowest takes four seconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest of hyper's own refusals, with room to spare.
@@ -54,7 +59,14 @@ pub async fn run(listener: TcpListener, routes: Router, shutdown: impl Future<Ou
 
 /// Serves as [`run`], with TLS if there is a certificate, and without an answer of its own to unknown paths.
 pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutdown: impl Future<Output = ()>) {
-    let connections = GracefulShutdown::new();
+    let (stop, stopped) = watch::channel(false);
+    let accept = async |stream| {
+        // A connection that was accepted is served, although a stop comes while it waits.
+        let Ok(place) = timeout(DRAIN_TIMEOUT, PLACES.take()).await else {
+            return tracing::warn!("no place for a connection: all others are at work");
+        };
+        serve_connection(stream, tls.as_ref(), app.clone(), stopped.clone(), place);
+    };
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -62,13 +74,7 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let place = tokio::select! {
-                    () = &mut shutdown => break,
-                    place = PLACES.take() => place,
-                };
-                accept(stream, tls.as_ref(), app.clone(), connections.watcher(), place);
-            }
+            Ok((stream, _)) => accept(stream).await,
             // Other parts of the process have taken the descriptors: a connection gives its own back.
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -76,13 +82,19 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
             }
         }
     }
-    drop(listener);
-    if timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_err() {
+    // Those that have connected are answered, too.
+    for _ in 0..PLACES.limit() {
+        let Ok(Ok((stream, _))) = timeout(Duration::ZERO, listener.accept()).await else { break };
+        accept(stream).await;
+    }
+    drop((listener, stopped));
+    stop.send_replace(true);
+    if timeout(DRAIN_TIMEOUT, stop.closed()).await.is_err() {
         tracing::warn!("some requests did not finish in time and were cut off");
     }
 }
 
-fn accept(stream: TcpStream, tls: Option<&Tls>, app: Router, watcher: Watcher, place: Place) {
+fn serve_connection(stream: TcpStream, tls: Option<&Tls>, app: Router, stopped: watch::Receiver<bool>, place: Place) {
     // Answers are small and complete: holding one back to fill a packet only costs time.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "no TCP_NODELAY");
@@ -91,7 +103,7 @@ fn accept(stream: TcpStream, tls: Option<&Tls>, app: Router, watcher: Watcher, p
     let acceptor = tls.map(Tls::acceptor);
     tokio::spawn(async move {
         tokio::select! {
-            () = handshake_and_serve(stream, acceptor, app, watcher, Arc::clone(&place)) => {}
+            () = handshake_and_serve(stream, acceptor, app, stopped, Arc::clone(&place)) => {}
             () = place.evicted() => tracing::debug!("a waiting connection made room"),
         }
     });
@@ -101,12 +113,12 @@ async fn handshake_and_serve(
     stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
     app: Router,
-    watcher: Watcher,
+    stopped: watch::Receiver<bool>,
     place: Arc<Place>,
 ) {
-    let Some(acceptor) = acceptor else { return serve(stream, app, watcher, place).await };
+    let Some(acceptor) = acceptor else { return serve(stream, app, stopped, place).await };
     match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => serve(stream, app, watcher, place).await,
+        Ok(Ok(stream)) => serve(stream, app, stopped, place).await,
         Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
         Err(_) => tracing::debug!("no TLS in time"),
     }
@@ -115,27 +127,45 @@ async fn handshake_and_serve(
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
-    watcher: Watcher,
+    mut stopped: watch::Receiver<bool>,
     place: Arc<Place>,
 ) {
     let app = TowerToHyperService::new(app);
     let stream = Guarded::new(stream, Arc::clone(&place));
+    let stopping = stopped.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         place.work();
         request.extensions_mut().insert(Arc::clone(&place));
-        let (answer, place) = (app.call(request), Arc::clone(&place));
+        let (answer, place, stopping) = (app.call(request), Arc::clone(&place), stopping.clone());
         async move {
-            let answer = answer.await;
+            let mut answer = answer.await?;
+            if *stopping.borrow() {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             place.answered();
-            answer
+            Ok::<_, Infallible>(answer)
         }
     });
-    let connection = Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection).await {
+    let mut connection = pin!(
+        Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let last_call = async {
+        // An error: the service is gone.
+        drop(stopped.wait_for(|stopped| *stopped).await);
+        sleep_until(Instant::now() + LAST_CALL).await;
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = last_call => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");
     }
 }
@@ -307,10 +337,10 @@ mod tests {
 
     fn served(app: Router) -> DuplexStream {
         let (client, server) = duplex(1024);
-        // A watcher that is gone is ignored; the connection does not need it.
         tokio::spawn(async move {
+            let (_stop, stopped) = watch::channel(false);
             let place = Arc::new(PLACES.take().await);
-            serve(server, app, GracefulShutdown::new().watcher(), place).await;
+            serve(server, app, stopped, place).await;
         });
         client
     }

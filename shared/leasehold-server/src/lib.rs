@@ -42,6 +42,6 @@ pub use credentials::{Credentials, CredentialsError};
 pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
-pub use server::{Front, Server, ServerError, Settings, Store};
+pub use server::{Front, Pulse, Server, ServerError, Settings, Store};
 pub use tls::{Tls, TlsError};
 pub use tokens::{TokenEntry, TokenError, Tokens, new_token};

@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use axum::body::Body;
+use leasehold_api::access::Caller;
 use leasehold_api::http::{problem_response, unknown_route};
-use leasehold_api::{Routed, Service, TransactionService};
+use leasehold_api::{Quota, Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_transactions::{self as transactions, Transactions};
+use leasehold_wire::HealthRequest;
 use leasehold_wire::operation::Scope;
 use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::health::Health;
 use crate::load::Load;
@@ -136,6 +138,17 @@ impl Server {
         Ok(Self { engine, table, locks, transactions, sweep_interval })
     }
 
+    /// Bounds the locks and the tickets of each principal.
+    #[must_use]
+    pub fn with_quota(self, quota: Quota) -> Self {
+        Self { locks: self.locks.with_quota(quota), ..self }
+    }
+
+    /// A way to see whether the service works.
+    pub fn pulse(&self) -> Pulse {
+        Pulse { locks: self.locks.clone() }
+    }
+
     /// The embedded engine, unless the tables are at an endpoint.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
@@ -177,6 +190,21 @@ impl Server {
             task.abort();
             let _ = task.await;
         }
+    }
+}
+
+/// The sign of life of a server.
+#[derive(Debug)]
+pub struct Pulse {
+    locks: Service,
+}
+
+impl Pulse {
+    /// Returns whether the table answers within this time. A failure is an answer: a restart would not help.
+    pub async fn beats(&self, within: Duration) -> bool {
+        let anyone = Caller::unrestricted();
+        let read = self.locks.health(&anyone, HealthRequest::default());
+        timeout(within, leasehold_engine::urgent(read)).await.is_ok()
     }
 }
 

@@ -58,7 +58,7 @@ output "api_url" {
   value       = module.leasehold.api_url
 }
 
-output "function_names" {
-  description = "The names of the functions"
-  value       = module.leasehold.function_names
+output "hold_function_name" {
+  description = "The name of the function for heartbeats and releases"
+  value       = module.leasehold.hold_function_name
 }

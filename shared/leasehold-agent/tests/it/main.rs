@@ -246,3 +246,19 @@ async fn pause_of_the_process_is_noticed() {
     };
     within(believed).await;
 }
+
+#[tokio::test]
+async fn service_comes_from_options_or_the_environment() {
+    let service = Service::start().await;
+    // An option outdoes the variables.
+    let variables =
+        [("LEASEHOLD_LAMBDA", "locks"), ("LEASEHOLD_LAMBDA_SEMAPHORES", "locks"), ("LEASEHOLD_URL", "none")];
+    let agent = service.agent_with(&variables).await;
+    assert_eq!(agent.get("/health").await.0, 200);
+    assert_eq!(service.agent_with(&[("LEASEHOLD_SIGV4", "off")]).await.get("/health").await.0, 200);
+    // Both sign, and there are no credentials.
+    for variable in [("LEASEHOLD_LAMBDA", "locks"), ("LEASEHOLD_SIGV4", "1")] {
+        let told = support::refusal_to_start(variable).await;
+        assert!(told.contains("set AWS_ACCESS_KEY_ID"), "{variable:?}: {told}");
+    }
+}

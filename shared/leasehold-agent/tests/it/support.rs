@@ -77,8 +77,13 @@ impl Service {
         Local::start(&self.url, args).await
     }
 
+    /// An agent with these variables in its environment.
+    pub(crate) async fn agent_with(&self, variables: &[(&str, &str)]) -> Local {
+        Local::started(spawn(&self.url, &ANY_PORT, variables).await)
+    }
+
     pub(crate) async fn spawn(&self, args: &[&str]) -> Child {
-        spawn(&self.url, args).await.0
+        spawn(&self.url, args, &[]).await.0
     }
 
     pub(crate) async fn state(&self, key: &str) -> String {
@@ -133,10 +138,25 @@ pub(crate) struct Local {
     http: reqwest::Client,
 }
 
-async fn spawn(service: &str, args: &[&str]) -> (Child, String) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+const ANY_PORT: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
+fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold-agent"));
-    command.args(["--url", service, "--owner", "test"]).args(args).env_clear().kill_on_drop(true);
+    command.args(args).env_clear().kill_on_drop(true);
+    command
+}
+
+/// The message of an agent that does not start with this variable in its environment.
+pub(crate) async fn refusal_to_start((name, value): (&str, &str)) -> String {
+    let ended = within(command(&ANY_PORT).env(name, value).output()).await.unwrap();
+    assert!(!ended.status.success());
+    String::from_utf8(ended.stderr).unwrap()
+}
+
+async fn spawn(service: &str, args: &[&str], variables: &[(&str, &str)]) -> (Child, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut command = command(&[&["--url", service, "--owner", "test"], args].concat());
+    command.envs(variables.iter().copied());
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     let line = within(lines.next_line()).await.unwrap().expect("it starts");
@@ -145,7 +165,10 @@ async fn spawn(service: &str, args: &[&str]) -> (Child, String) {
 
 impl Local {
     pub(crate) async fn start(service: &str, args: &[&str]) -> Self {
-        let (process, url) = spawn(service, &[&["--listen", "127.0.0.1:0"], args].concat()).await;
+        Self::started(spawn(service, &[&ANY_PORT, args].concat(), &[]).await)
+    }
+
+    fn started((process, url): (Child, String)) -> Self {
         let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
         Self { process, url, http }
     }

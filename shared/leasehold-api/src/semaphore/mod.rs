@@ -11,6 +11,7 @@ use leasehold_wire::semaphore::{
 use leasehold_wire::{GetRequest, Lock, Problem, ReleaseResponse};
 
 use crate::access::Caller;
+use crate::quota::Kind;
 use crate::service::Service;
 use crate::traced::{logged_problem, operation_span, record_owner, traced, wire_name};
 use crate::{convert as locks, counts};
@@ -29,7 +30,11 @@ impl Service {
             let request = convert::acquire(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let grant = self.answer(&request.key, self.table.acquire_permits(&request).await)?;
+            let (key, lease_id) = (&request.key, &request.lease_id);
+            let entered = self.quota.enter(caller, Kind::Lock, key, lease_id, request.lease_duration)?;
+            let grant = self.answer(key, self.table.acquire_permits(&request).await)?;
+            entered.keep();
+            self.quota.leave(caller, Kind::Ticket, key, lease_id);
             let response = convert::granted(grant, &request.key, &request.lease_id);
             Ok((wire_name(response.outcome), response))
         })
@@ -50,6 +55,8 @@ impl Service {
             caller.check_key(request.key.partition())?;
             let grant = self.answer(&request.key, self.table.heartbeat_permits(&request).await)?;
             record_owner(&grant.holder.claim.owner_name);
+            let lease_ms = grant.holder.claim.lease_ms;
+            self.quota.renew(caller, Kind::Lock, &request.key, &request.lease_id, lease_ms);
             Ok(("renewed".into(), convert::renewed(grant)))
         })
         .await
@@ -67,7 +74,11 @@ impl Service {
         traced(operation_span("semaphore-release", &request.key, caller), async {
             let request = convert::release(request, caller.bound())?;
             caller.check_key(request.key.partition())?;
-            self.answer(&request.key, self.table.release_permits(&request).await).map(done)
+            let released = self.answer(&request.key, self.table.release_permits(&request).await).map(done)?;
+            for kind in [Kind::Lock, Kind::Ticket] {
+                self.quota.leave(caller, kind, &request.key, &request.lease_id);
+            }
+            Ok(released)
         })
         .await
     }
@@ -95,11 +106,21 @@ impl Service {
             let request = convert::enqueue(request, caller.bound(), self.checks_takeovers)?;
             caller.check_key(request.key.partition())?;
             record_owner(request.owner_name.as_str());
-            let entry = self.answer(&request.key, self.table.enqueue(&request).await)?;
+            let (key, lease_id) = (&request.key, &request.lease_id);
+            // The answer is a lock or a ticket.
+            let lock = self.quota.enter(caller, Kind::Lock, key, lease_id, request.grant_lease)?;
+            let ticket = self.quota.enter(caller, Kind::Ticket, key, lease_id, request.lease_duration)?;
+            let entry = self.answer(key, self.table.enqueue(&request).await)?;
             let answer = convert::entered(entry, &request);
             let outcome = match &answer {
-                EnqueueAnswer::Granted(grant) => wire_name(grant.outcome),
-                EnqueueAnswer::Queued(_) => "enqueued".into(),
+                EnqueueAnswer::Granted(grant) => {
+                    lock.keep();
+                    wire_name(grant.outcome)
+                }
+                EnqueueAnswer::Queued(_) => {
+                    ticket.keep();
+                    "enqueued".into()
+                }
             };
             Ok((outcome, answer))
         })

@@ -449,7 +449,13 @@ impl Semaphore {
     }
 
     /// A row without holders and tickets.
-    fn new(key: &LockKey, capacity: u64, stamp: &Stamp, tombstone: Option<&Tombstone>, policy: &Policy) -> Self {
+    pub(crate) fn new(
+        key: &LockKey,
+        capacity: u64,
+        stamp: &Stamp,
+        tombstone: Option<&Tombstone>,
+        policy: &Policy,
+    ) -> Self {
         Self {
             key: key.clone(),
             rvn: stamp.rvn.clone(),

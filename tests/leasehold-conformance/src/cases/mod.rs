@@ -71,6 +71,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         late_copies_of_a_spent_enqueue_make_no_ticket,
         late_copies_of_a_spent_acquire_make_no_holder,
         evicted_waiter_is_remembered,
+        ends_of_holders_hide_no_end_of_a_ticket,
         old_epoch_is_refused_and_the_next_try_is_not,
         request_that_names_its_ticket_makes_no_other,
         holder_of_another_token_is_lost,
@@ -86,6 +87,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         listing_shows_semaphores_by_kind,
         semaphore_row_is_as_described,
         damaged_semaphore_grants_nothing,
+        semaphore_whose_permits_do_not_add_up_grants_nothing,
         requests_are_checked,
     }
     acquire {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, Lock, fresh, merged, pause, text};
@@ -682,6 +683,24 @@ pub(super) async fn evicted_waiter_is_remembered(bench: Bench) {
     assert_eq!((it.view().await["queue"].clone(), it.available().await), (json!([]), 1));
 }
 
+pub(super) async fn ends_of_holders_hide_no_end_of_a_ticket(bench: Bench) {
+    let it = Semaphore::new(&bench, 1);
+    // Each slot of the one memory has an end, with a number above that of any ticket.
+    for _ in 0..16 {
+        let holder = it.hold(1, json!({})).await;
+        it.release(&holder.lease_id).await.released("released");
+    }
+    let holder = it.hold(1, json!({})).await;
+    let dead = it.wait(1, json!({ "leaseDurationMs": LEASE_MS })).await;
+    it.release(&holder.lease_id).await.released("released");
+    pause(LEASE_MS + 1).await;
+    let taker = it.hold(1, json!({ "observed": [dead.observed()] })).await;
+    assert_eq!(reason(&it.enqueue(&dead.lease_id, json!({})).await), "taken-over");
+    assert_eq!(reason(&it.acquire(&dead.lease_id, json!({})).await), "taken-over");
+    it.release(&taker.lease_id).await.released("released");
+    assert_eq!(it.view().await["queue"], json!([]));
+}
+
 pub(super) async fn old_epoch_is_refused_and_the_next_try_is_not(bench: Bench) {
     let it = Semaphore::new(&bench, 2);
     let mut last = it.hold(1, json!({})).await;
@@ -938,6 +957,19 @@ pub(super) async fn damaged_semaphore_grants_nothing(bench: Bench) {
         assert_eq!(it.lock.row().await, row, "{name}");
         let page = bench.get("/v1/locks", &[("key", &it.lock.key)]).await.page();
         assert_eq!((page.locks.len(), page.unreadable.len()), (0, 1), "{name}");
+    }
+}
+
+/// A condition cannot count what the holders have. The answer does: nobody is told of a permit of such a row.
+pub(super) async fn semaphore_whose_permits_do_not_add_up_grants_nothing(bench: Bench) {
+    for available in ["0", "2", "3", "-1"] {
+        let it = Semaphore::new(&bench, 2);
+        let holder = it.hold(1, json!({})).await;
+        it.lock.overwrite([("available", Some(AttributeValue::N(available.into())))]).await;
+        it.acquire(&fresh("lease"), json!({})).await.problem("corrupt-record");
+        it.enqueue(&fresh("lease"), json!({})).await.problem("corrupt-record");
+        it.heartbeat(&holder.lease_id, json!({})).await.problem("corrupt-record");
+        bench.get("/v1/semaphore", &it.lock.parameters()).await.problem("corrupt-record");
     }
 }
 

@@ -54,7 +54,8 @@ fn every_operation_has_a_handler_a_name_and_a_path_of_its_own() {
     assert!(OPERATIONS.iter().all(|operation| operation.scope.is_some()));
 }
 
-/// The CDK construct and the Terraform module read the template. `scripts/check_template.py` compares the REST API.
+/// The CDK construct and the Terraform module are made of the template. `scripts/check_template.py` compares the REST
+/// API.
 #[test]
 fn template_has_the_routes_of_the_table() {
     let template = text("template.yaml");
