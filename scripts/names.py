@@ -4,8 +4,8 @@
     scripts/names.py            fails where a client has a name that the table does not, or lacks one
     scripts/names.py --show     prints the names of each client
 
-The table has the names in snake case, for each type: those of all clients, and those of one or two with the reason. Nothing is run:
-the script reads the sources.
+The table has the names in snake case, for each type: those of all clients, and those of one or two. The script reads
+the sources, and runs nothing.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def typescript_members(sources: dict[str, str], name: str) -> set[str]:
         if not re.match(r"  [^ */})\]]", line):
             continue
         member = re.match(
-            r"  (protected |private )?(?:public )?(?:static )?(?:abstract |override )*(?:readonly )?(?:async )?(?:get )?\*?"
-            r"([a-zA-Z]\w*)\??[(<:;]",
+            r"  (protected |private )?(?:public )?(?:static )?(?:abstract |override )*(?:readonly )?"
+            r"(?:async )?(?:get )?\*?([a-zA-Z]\w*)\??[(<:;]",
             line,
         )
         if member and not internal and not member[1] and member[2] not in TYPESCRIPT_WORDS:

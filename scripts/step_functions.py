@@ -278,7 +278,7 @@ def twice(machine):
     """The steps once, and the same steps again, in a loop of one execution."""
     states = machine["States"]
     states["Begin"] = {"Type": "Pass", "Assign": {"turn": 1}, "Next": "LockPrepare"}
-    states["AlreadyDone"] = {
+    states["Done"] = {
         "Type": "Pass",
         "Assign": {"turn": "{% $turn + 1 %}"},
         "Output": "{% $states.input[0].did %}",
@@ -679,7 +679,7 @@ def map_of_keys_aborted():
         assert [key for key in keys if is_held(key)] == []
 
 
-def valid(key):
+def is_held(key):
     try:
         return invoke("get", key)["state"] == "held"
     except Refused as refusal:

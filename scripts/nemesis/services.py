@@ -1,9 +1,10 @@
 """Scripted services: drives the three real clients through the same misbehaviour, and compares what they do.
 
-Each case of services.json has `orders` for an agent (the agents of the nemesis, one for each client), and a `script`: what happens to
-each request that arrives, in order. A request beyond the script passes. Behind the script is the real service, so that every grant is one.
-Compared are the outcome of each order, and the requests: their number, their order, and which of them repeat the one before. `expect` has
-them as the rules of docs/client.md want them; a request with `*` may come several times.
+Each case of services.json has `orders` for an agent (the agents of the nemesis, one for each client), and a `script`:
+what happens to each request that arrives, in order. A request beyond the script passes. Behind the script is the real
+service, so that every grant is one. Compared are the outcome of each order, and the requests: their number, their
+order, and which of them repeat the one before. `expect` has them as the rules of docs/client.md want them; a request
+with `*` may come several times.
 """
 
 import argparse
@@ -45,7 +46,7 @@ class Scripted(ThreadingHTTPServer):
         self.script, self.service = script, service
         self.seen, self.times, self.lock = [], [], threading.Lock()
         self._last = None
-        self.held_back = threading.Event()
+        self.late: tuple[int, dict[str, str], bytes] | None = None
         self.is_closing = threading.Event()
 
     @property
@@ -82,7 +83,7 @@ class Request(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def do_POST(self):  # noqa: N802 the name is the base's
+    def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fate = self.server.arrived(self.path, body)
         self.server.is_closing.wait(fate.get("before", 0))
@@ -92,18 +93,16 @@ class Request(BaseHTTPRequestHandler):
         if fate.get("silent"):
             self.server.is_closing.wait(LONGEST)
             return self.reset()
-        answer = self.made(fate) if "status" in fate and "alter" not in fate else self.passed(body)
+        late, self.server.late = self.server.late, None
+        passes = "status" not in fate or "alter" in fate
+        answer = late or (self.passed(body) if passes else self.made(fate))
         if answer is None:
             return self.reset()
         status, headers, content = answer
         if fate.get("answers_next"):
             # The next request gets this answer, and this one gets none.
             self.server.late = answer
-            self.server.held_back.set()
             return self.reset()
-        if fate.get("answer_of_the_one_before"):
-            self.server.held_back.wait(LONGEST)
-            status, headers, content = self.server.late
         if "alter" in fate:
             status = fate.get("status", status)
             document = json.loads(content) | fate["alter"]
@@ -125,7 +124,7 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.write(content)
         return None
 
-    do_GET = do_POST
+    do_GET = do_POST  # noqa: N815 the name is the base's
 
     def made(self, fate):
         """An answer that the script has whole."""
@@ -138,7 +137,8 @@ class Request(BaseHTTPRequestHandler):
 
     def passed(self, body):
         """The answer of the service; None where it is down."""
-        connection = HTTPConnection(*self.server.service.target, timeout=LONGEST)
+        host, port = self.server.service.target
+        connection = HTTPConnection(host, port, timeout=LONGEST)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
         try:
             connection.request(self.command, self.path, body, headers)

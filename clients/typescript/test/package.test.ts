@@ -81,7 +81,7 @@ describe("package", () => {
     );
   });
 
-  test("names its source for provenance, and runs nothing when it is installed", async () => {
+  test("names its source, and runs nothing when installed", async () => {
     const manifest = JSON.parse(await readFile(join(packageRoot, "package.json"), "utf8")) as {
       repository: { url: string; directory: string };
       publishConfig: object;
