@@ -164,11 +164,14 @@ class Restarting(Service):
 
     def __init__(self, folder):
         folder.mkdir()
+        self._starting = None
         super().__init__(os.environ["LEASEHOLD"], os.environ, folder, None)
 
     def restart(self, down):
         """Ends the service at once, with all that it knows, and starts it again later."""
-        self.close()
+        if self._starting and self._starting.is_alive():
+            return
+        super().close()
         for file in self.folder.glob("locks.db*"):
             file.unlink()
 
@@ -176,7 +179,13 @@ class Restarting(Service):
             time.sleep(down)
             self.start()
 
-        threading.Thread(target=start, daemon=True).start()
+        self._starting = threading.Thread(target=start, daemon=True)
+        self._starting.start()
+
+    def close(self):
+        if self._starting:
+            self._starting.join()
+        super().close()
 
 
 def drive(command, case, folder):
