@@ -33,6 +33,7 @@ import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
+import { type Tls, tlsFetch } from "./tls.js";
 import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
 import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
@@ -55,7 +56,7 @@ export interface ClientOptions {
    * `https://abc.execute-api.eu-central-1.amazonaws.com/prod`.
    */
   url?: string | URL | undefined;
-  /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token` and `fetch`. */
+  /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token`, `fetch` and `tls`. */
   transport?: Transport | undefined;
   /** The owner of the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
   ownerName?: string | undefined;
@@ -66,6 +67,8 @@ export interface ClientOptions {
    * not retry.
    */
   fetch?: Fetch | undefined;
+  /** An authority of one's own, and a client's certificate (mutual TLS). Needs Node. Excludes `fetch`. */
+  tls?: Tls | undefined;
   /** The default lease in milliseconds: 100 to 86400000. Default: 20000. */
   lease?: Duration | undefined;
   /**
@@ -88,12 +91,15 @@ export interface ClientOptions {
   runtime?: Runtime | undefined;
 }
 
-function transportOf({ transport, url, token, fetch }: ClientOptions): Transport {
+function transportOf({ transport, url, token, fetch, tls }: ClientOptions): Transport {
   if (transport === undefined) {
     if (url === undefined) throw new InvalidRequestError("Either url or transport is needed.", "url");
-    return new HttpTransport(url, token, fetch);
+    if (tls === undefined) return new HttpTransport(url, token, fetch);
+    if (fetch !== undefined) throw new InvalidRequestError("A fetch of one's own excludes tls.", "tls");
+    if (!String(url).startsWith("https:")) throw new InvalidRequestError("tls needs https:// in the url.", "tls");
+    return new HttpTransport(url, token, tlsFetch(tls));
   }
-  const [excluded] = Object.entries({ url, token, fetch }).filter(([, value]) => value !== undefined);
+  const [excluded] = Object.entries({ url, token, fetch, tls }).filter(([, value]) => value !== undefined);
   if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
   return transport;
 }
