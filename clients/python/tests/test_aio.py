@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing, asynccontextmanager
@@ -593,3 +594,25 @@ async def test_side_by_side_transactions_neither_make_nor_lose_money(bank: Bank)
             body = partial(move, source=accounts[number % 3], target=accounts[(number + 1) % 3])
             tasks.start_soon(partial(client.transaction, body, tries=100, deadline=60))
     assert [bank.balance(account) for account in accounts] == [100] * 3
+
+
+async def test_close_bounds_the_releases_at_once(proxy: Proxy, key: str) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+
+    def fault(request: Seen) -> Any:
+        if request.action == "release":
+            with lock:
+                under_way.append(1)
+                most.append(len(under_way))
+            time.sleep(0.05)
+            with lock:
+                under_way.pop()
+
+    proxy.fault = fault
+    async with client_of(proxy.url) as client:
+        for number in range(60):
+            (await client.acquire(f"{key}-{number}")).granted()
+    assert len(most) == 60
+    assert max(most) <= 32, "as with threads"

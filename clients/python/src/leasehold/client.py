@@ -34,7 +34,7 @@ from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import Threads
-from ._timing import LEAVE_BOUND, Wait
+from ._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
 from ._tls import ClientCert, Path, tls_context
 from ._watching import Observer
 from ._world import World
@@ -516,7 +516,7 @@ def _side_by_side(tasks: Iterable[Callable[[], None]]) -> None:
             while True:
                 left.get_nowait()()
 
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(left.qsize(), 32) - 1)]
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(left.qsize(), SIDE_BY_SIDE) - 1)]
     with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
         for helper in helpers:
             helper.start()

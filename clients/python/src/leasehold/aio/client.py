@@ -30,7 +30,7 @@ from .._durations import Duration, seconds_if
 from .._guard import Handover
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import LEAVE_BOUND, Wait
+from .._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
 from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
@@ -441,9 +441,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         deadline = self._core.world.now() + LEAVE_BOUND
         errors: list[Exception] = []
 
+        # Each release has a connection: a thousand at once would keep the service from answering any in time.
+        side_by_side = anyio.CapacityLimiter(SIDE_BY_SIDE)
+
         async def release(guard: Kept) -> None:
             try:
-                await guard.release_soon(deadline)
+                async with side_by_side:
+                    await guard.release_soon(deadline)
             except LockLost:
                 pass
             except Exception as error:
