@@ -90,6 +90,10 @@ _state-machines:
 _stack *arguments:
     scripts/ministack.sh {{arguments}}
 
+# Checks the template: its form, and the rules of scripts/check_template.py.
+template:
+    scripts/template.sh
+
 # Tests the CDK construct, and deploys it to a local AWS.
 cdk:
     scripts/cdk.sh
@@ -97,6 +101,10 @@ cdk:
 # Holds the Terraform module to what the template makes, and plans it with a mock of the provider. Skips aloud where Terraform is missing.
 terraform:
     scripts/terraform.sh
+
+# Makes the image in which `containers` runs the functions.
+container-image:
+    scripts/sam-local.sh --image
 
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:

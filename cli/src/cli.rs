@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::acquire::{self, AcquireArgs};
 use crate::commands::agent::{self, LocalArgs};
+use crate::commands::backup::{self, BackupArgs, RestoreArgs};
 use crate::commands::break_lock::{self, BreakArgs};
 use crate::commands::capacity::{self, CapacityArgs};
 use crate::commands::console::{self, ConsoleArgs};
@@ -62,6 +63,8 @@ enum Command {
     Agent(LocalArgs),
     Console(ConsoleArgs),
     Token(TokenArgs),
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
     Demo(DemoArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -126,6 +129,8 @@ impl Command {
             Self::Agent(args) => in_runtime(agent::main(args))?,
             Self::Console(args) => in_runtime(console::main(args))?,
             Self::Token(args) => token::main(&args),
+            Self::Backup(args) => backup::backup(&args),
+            Self::Restore(args) => in_runtime(backup::restore(args))?,
             Self::Demo(args) => in_runtime(demo::main(args))?,
             Self::FencedWrite(args) => in_runtime(fenced_write::main(args))?,
             Self::Completions(args) => documents::completions(&args, &Cli::command()),

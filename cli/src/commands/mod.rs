@@ -2,6 +2,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod agent;
+pub(crate) mod backup;
 pub(crate) mod break_lock;
 pub(crate) mod capacity;
 pub(crate) mod console;

@@ -1,8 +1,9 @@
-//! The life of an operator: systemd, restarts, logs, the dashboard.
+//! The life of an operator: backups, systemd, restarts, logs, the dashboard.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Stdio;
@@ -15,7 +16,152 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
+use crate::support::{Ended, PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
+
+async fn in_folder(folder: &Path, args: &[&str]) -> Ended {
+    let mut command = leasehold(folder);
+    command.args(args);
+    end(command).await
+}
+
+async fn serve_file(folder: &Path, db: &str) -> Serve {
+    Serve::spawn(command(folder, &["--db", db, "--listen", "127.0.0.1:0"])).await
+}
+
+async fn post(serve: &Serve, path: &str, body: Value) -> (u16, Value) {
+    let answer = serve.http.post(format!("{}{path}", serve.base_url)).json(&body).send();
+    let answer = within(answer).await.expect("an answer");
+    (answer.status().as_u16(), answer.json().await.expect("JSON"))
+}
+
+async fn take_and_release(serve: &Serve, key: &str, lease_id: &str) -> u64 {
+    let body = json!({ "key": key, "ownerName": "me", "leaseId": lease_id });
+    let (status, grant) = post(serve, "/v1/acquire", body).await;
+    assert_eq!(status, 200, "{grant}");
+    assert_eq!(post(serve, "/v1/release", json!({ "key": key, "leaseId": lease_id })).await.0, 200);
+    grant["fencingToken"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn backup_has_one_moment_of_a_running_service() {
+    let folder = folder();
+    let serve = serve_file(folder.path(), "leasehold.db").await;
+    let (stop, url, http) = (Arc::new(AtomicBool::new(false)), serve.base_url.clone(), serve.http.clone());
+    let stopping = Arc::clone(&stop);
+    // The two locks change together, so they are of the same round at any moment.
+    let writer = tokio::spawn(async move {
+        let mut round = 0;
+        while !stopping.load(Ordering::Relaxed) {
+            round += 1;
+            let body =
+                json!({ "keys": [{ "key": "x" }, { "key": "y" }], "ownerName": format!("{round}"), "leaseId": "l" });
+            let answer = http.post(format!("{url}/v1/acquire-all")).json(&body).send().await.expect("an answer");
+            assert_eq!(answer.status(), 200);
+        }
+        round
+    });
+    let round = |lock: &Value| lock["ownerName"].as_str().and_then(|round| round.parse::<u64>().ok());
+    serve.until("x", |lock| round(lock) >= Some(3)).await;
+    for number in 0..4 {
+        let name = format!("backup{number}.db");
+        in_folder(folder.path(), &["backup", &name, "--db", "leasehold.db"]).await;
+        assert_eq!(std::fs::metadata(folder.path().join(&name)).expect("it is there").mode() & 0o777, 0o600);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let rounds = writer.await.expect("no panic");
+    serve.kill_9().await;
+    let mut seen = BTreeSet::new();
+    for number in 0..4 {
+        let (backup, db) = (format!("backup{number}.db"), format!("new{number}.db"));
+        let ended = in_folder(folder.path(), &["restore", &backup, "--db", &db]).await;
+        assert_eq!(ended.status, 0, "{ended:?}");
+        let restored = serve_file(folder.path(), &db).await;
+        let (x, y) = (restored.get("x").await, restored.get("y").await);
+        assert_eq!(x["ownerName"], y["ownerName"]);
+        seen.insert(round(&x).expect("a round"));
+    }
+    assert!(seen.iter().all(|round| (3..=rounds).contains(round)), "{seen:?} of {rounds}");
+}
+
+#[tokio::test]
+async fn restored_service_gives_no_old_token_again() {
+    let folder = folder();
+    let serve = serve_file(folder.path(), "leasehold.db").await;
+    let held = serve.acquire("held", "holder").await["fencingToken"].as_u64().expect("a number");
+    take_and_release(&serve, "free", "a").await;
+    let permits = |lease_id: &str| json!({ "key": "pool", "ownerName": "me", "leaseId": lease_id, "capacity": 3 });
+    let (_, first) = post(&serve, "/v1/semaphore/acquire", permits("first")).await;
+    let nightly = |night: &str, lease_id: &str| json!({ "key": "nightly", "ownerName": "me", "leaseId": lease_id, "occurrence": night });
+    let run = async |serve: &Serve, night: &str| {
+        let (status, grant) = post(serve, "/v1/acquire", nightly(night, night)).await;
+        assert_eq!(status, 200, "{grant}");
+        let done = json!({ "key": "nightly", "leaseId": night, "completed": night });
+        assert_eq!(post(serve, "/v1/release", done).await.0, 200);
+        grant["fencingToken"].as_u64().expect("a number")
+    };
+    run(&serve, "1").await;
+    let ended = in_folder(folder.path(), &["backup", "backup.db"]).await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+    // The service goes on, until its disk is lost.
+    let mut given = vec![held, first["fencingToken"].as_u64().expect("a number")];
+    for number in 0..5 {
+        given.push(take_and_release(&serve, "free", &format!("b{number}")).await);
+        given.push(take_and_release(&serve, "made later", &format!("b{number}")).await);
+        given.push(run(&serve, &format!("2{number}")).await);
+        let (_, grant) = post(&serve, "/v1/semaphore/acquire", permits(&format!("p{number}"))).await;
+        given.push(grant["fencingToken"].as_u64().expect("a number"));
+        post(&serve, "/v1/semaphore/release", json!({ "key": "pool", "leaseId": format!("p{number}") })).await;
+    }
+    let highest = given.into_iter().max().expect("some");
+    serve.kill_9().await;
+    let ended = in_folder(folder.path(), &["restore", "backup.db", "--db", "new.db"]).await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+
+    let serve = serve_file(folder.path(), "new.db").await;
+    let heartbeat = json!({ "key": "held", "leaseId": "holder", "fencingToken": held });
+    let (status, lost) = post(&serve, "/v1/heartbeat", heartbeat).await;
+    assert_eq!((status, &lost["type"]), (409, &json!("lost")), "the holder of an old token");
+    let beat = json!({ "key": "pool", "leaseId": "first", "fencingToken": first["fencingToken"] });
+    assert_eq!(post(&serve, "/v1/semaphore/heartbeat", beat).await.1["type"], "lost");
+    for key in ["free", "made later"] {
+        assert!(take_and_release(&serve, key, "c").await > highest, "{key}");
+    }
+    assert_eq!(post(&serve, "/v1/acquire", nightly("1", "again")).await.1["type"], "already-done");
+    assert!(run(&serve, "3").await > highest);
+    assert!(serve.take_over("held", "heir").await["fencingToken"].as_u64() > Some(highest));
+    let (_, grant) = post(&serve, "/v1/semaphore/acquire", permits("third")).await;
+    assert!(grant["fencingToken"].as_u64() > Some(highest), "{grant}");
+}
+
+#[tokio::test]
+async fn backup_and_restore_replace_nothing() {
+    let folder = folder();
+    let serve = serve_file(folder.path(), "leasehold.db").await;
+    serve.acquire("held", "holder").await;
+    serve.kill_9().await;
+    std::fs::write(folder.path().join("there"), "mine").expect("written");
+    symlink(folder.path().join("nowhere"), folder.path().join("link")).expect("linked");
+    for (args, part) in [
+        (&["backup", "there"][..], "there is there already"),
+        (&["backup", "link"], "link is there already"),
+        (&["backup", "b.db", "--db", "missing.db"], "cannot read missing.db"),
+        (&["restore", "missing.db", "--db", "new.db"], "cannot read missing.db"),
+        (&["restore", "there", "--db", "new.db"], "not a database"),
+        (&["restore", "there"], "leasehold.db is there already"),
+    ] {
+        let ended = in_folder(folder.path(), args).await;
+        assert!(ended.status == 1 && ended.stderr.contains(part), "{args:?}: {ended:?}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("there")).expect("text"), "mine");
+    // The log of another database would be taken for that of the new one.
+    std::fs::write(folder.path().join("new.db-wal"), "old").expect("written");
+    assert_eq!(in_folder(folder.path(), &["backup", "b.db"]).await.status, 0);
+    let ended = in_folder(folder.path(), &["restore", "b.db", "--db", "new.db"]).await;
+    assert!(ended.status == 1 && ended.stderr.contains("new.db-wal is there already"), "{ended:?}");
+    let names: BTreeSet<_> =
+        std::fs::read_dir(folder.path()).expect("readable").map(|it| it.expect("a name").file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with(".leasehold")), "{names:?}");
+}
 
 /// `leasehold serve` as systemd starts it: the port is open already, as descriptor 3.
 fn activated(folder: &Path, port: &TcpListener, more: &str) -> Command {

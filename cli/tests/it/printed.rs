@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "run",
     "elect",
     "acquire",
@@ -24,6 +24,8 @@ const COMMANDS: [&str; 19] = [
     "watch",
     "serve",
     "agent",
+    "backup",
+    "restore",
     "console",
     "token",
     "demo",

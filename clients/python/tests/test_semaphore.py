@@ -480,6 +480,45 @@ def test_lost_answer_of_an_enqueue_makes_one_ticket(proxy: Proxy, observed: Clie
     assert len({r.content for r in proxy.seen if r.action == "enqueue"}) == 1
 
 
+def test_late_copies_make_no_ghosts(proxy: Proxy, observed: Client, client: Client, service: str, key: str) -> None:
+    semaphore = observed.semaphore(key, 1)
+    # A client that knows no epoch yet names none.
+    semaphore.try_acquire().granted().release()
+    holder = client.semaphore(key, 1).try_acquire().granted()
+    waiting = Background(lambda: semaphore.acquire(wait=30))
+    eventually(lambda: proxy.count("watch") > 0)
+    holder.release()
+    guard = waiting.wait()
+    assert isinstance(guard, PermitGuard)
+    guard.release()
+    for _ in range(20):
+        client.semaphore(key, 1).try_acquire().granted().release()
+    requests = [r for r in proxy.seen if r.action in ("acquire", "enqueue")]
+    copies = [r for r in requests if r.body["leaseId"] != requests[0].body["leaseId"]]
+    assert len(copies) >= 2
+    for copy in copies:
+        headers = {"content-type": "application/json"}
+        late = urllib3.request("POST", service + copy.path, body=copy.content, headers=headers)
+        assert late.status != 200, copy
+    view = view_of(client, key)
+    assert (view.holders, view.queue) == ((), ())
+    # The client's own epoch is as old as the copies': its one request is repeated.
+    semaphore.try_acquire().granted().release()
+
+
+def test_grant_removes_the_dead_ahead(client: Client, service: str, key: str) -> None:
+    holder = client.semaphore(key, 1).try_acquire().granted()
+    dead = {"key": key, "capacity": 1, "ownerName": "dead", "leaseId": "dead", "leaseDurationMs": 1000}
+    assert urllib3.request("POST", f"{service}/v1/semaphore/enqueue", json=dead).status == 200
+    waiting = Background(lambda: client.semaphore(key, 1).acquire(wait=30))
+    eventually(lambda: len(view_of(client, key).queue) == 2)
+    holder.release()
+    guard = waiting.wait()
+    assert isinstance(guard, PermitGuard)
+    assert view_of(client, key).queue == ()
+    guard.release()
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_lost_answer_of_a_release_is_a_release(
     proxy: Proxy, observed: Client, client: Client, key: str, times: int

@@ -74,7 +74,9 @@ export class InvocationGuard {
   #cancelBeat = (): void => undefined;
   #cancelPulse = (): void => undefined;
   #pulse = runtime.now();
-  #isSuspended = false;
+  #freezes = 0;
+  /** The number of freezes before the last answered heartbeat was sent. */
+  #believed = 0;
   #isOver = false;
   #isTold = false;
   /** Resolves when a release that the deadline or an error began has ended. */
@@ -148,7 +150,7 @@ export class InvocationGuard {
    * @throws {LockLostError} the work must stop.
    */
   async ensureHeld(): Promise<void> {
-    if (this.#isFrozen()) await this.renew();
+    while (this.#isFrozen()) await this.renew();
     if (this.#isTold) throw this.#deadlineError();
     this.#guard.ensureHeld();
     this.#guard.signal.throwIfAborted();
@@ -156,9 +158,10 @@ export class InvocationGuard {
 
   /** Renews the lease now. Rejects as {@link Guard.renew}. */
   async renew(): Promise<void> {
+    this.#isFrozen();
+    const freezes = this.#freezes;
     await this.#guard.renew({ lease: this.#deadline.cut(this.#lease) });
-    this.#isSuspended = false;
-    this.#pulse = runtime.now();
+    this.#believed = Math.max(this.#believed, freezes);
   }
 
   /**
@@ -215,9 +218,12 @@ export class InvocationGuard {
     return new LockLostError(this.key, "deadline", "The invocation ends.");
   }
 
+  /** Looks for a freeze since the last sign of life. Returns whether no heartbeat was sent and answered since. */
   #isFrozen(): boolean {
-    if (!this.#isOver && runtime.now() - this.#pulse > FROZEN_MS) this.#isSuspended = true;
-    return this.#isSuspended;
+    const now = runtime.now();
+    if (!this.#isOver && now - this.#pulse > FROZEN_MS) this.#freezes += 1;
+    this.#pulse = now;
+    return this.#believed < this.#freezes;
   }
 
   #pulseLater(): void {
@@ -225,7 +231,6 @@ export class InvocationGuard {
       PULSE_MS,
       () => {
         const wasFrozen = this.#isFrozen();
-        this.#pulse = runtime.now();
         this.#pulseLater();
         if (wasFrozen) void this.#beat();
       },

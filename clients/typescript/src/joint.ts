@@ -201,7 +201,9 @@ class JointAcquisition extends Acquisition<AllGuard, Lock, Body> {
         }
         const view = this.context.sightings.last(key, sortKey);
         const next = view && this.#plan(view, name);
-        return { ...named, permits: permits ?? 1, capacity, observed: next && "ask" in next ? [...next.ask] : [] };
+        const epoch = this.context.sightings.epoch(key, sortKey);
+        const observed = next && "ask" in next ? [...next.ask] : [];
+        return { ...named, permits: permits ?? 1, capacity, observed, ...(epoch !== undefined && { epoch }) };
       }),
       ownerName: this.options.ownerName ?? ownerName,
       leaseId: this.leaseId,
@@ -228,6 +230,7 @@ class JointAcquisition extends Acquisition<AllGuard, Lock, Body> {
       };
       const capacity = this.names[index]?.capacity;
       if (capacity === undefined) return new Guard(this.context, grant, lease, options);
+      this.context.sightings.granted(key, sortKey, fencingToken);
       const share = { holderId: holderId ?? "", permits: permits ?? 1, capacity };
       return new PermitGuard(this.context, { ...grant, ...share }, lease, options);
     });

@@ -207,6 +207,8 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
   /** The last view of the semaphore. */
   #view: SemaphoreView | undefined;
   #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
+  /** That of the last answer before this lease id had a claim: of a view, then of refusals. */
+  #epoch: string | undefined;
   /** Whether the view was seen after the ticket was taken. */
   #isCurrent = true;
   /** The time before the last request was sent. */
@@ -233,6 +235,7 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
   ) {
     super(context, leaseDuration, delayOf(options));
     this.#view = context.sightings.last(target.key, target.sortKey);
+    this.#epoch = context.sightings.epoch(target.key, target.sortKey);
   }
 
   /** Requests the permits, unless the view tells the answer. */
@@ -249,8 +252,12 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
     try {
       return await this.#ask(names, this.#mustAsk ? undefined : asked.turn);
     } catch (error) {
-      if (error instanceof LockHeldError) this.#wasRefused(error, names);
-      throw error;
+      if (!(error instanceof LockHeldError)) throw error;
+      this.#wasRefused(error, names);
+      // The epoch was too old, where the permits are free.
+      const again = this.#ticket ? undefined : this.#plan(Infinity);
+      if (!again || !("ask" in again)) throw error;
+      return this.#ask(again.ask, undefined);
     }
   }
 
@@ -327,7 +334,13 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
       names: JSON.stringify(names),
       until: runtime.now() + pollPause(pollInterval, retryAfter, runtime.random()),
     };
+    this.#refusedBy(lock);
+  }
+
+  /** Records the view of a refusal, which also tells the epoch for the next request. */
+  #refusedBy(lock: Lock | undefined): void {
     this.#saw(lock);
+    if (lock && isSemaphore(lock)) this.#epoch = lock.epoch || undefined;
   }
 
   /** Records the present view of the key. */
@@ -392,7 +405,7 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
     } catch (error) {
       if (!(error instanceof QueueFullError || error instanceof LockHeldError)) throw error;
       this.#isFull = error instanceof QueueFullError;
-      if (error.lock) this.#saw(error.lock);
+      if (error.lock) this.#refusedBy(error.lock);
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     }
   }
@@ -412,7 +425,7 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
 
   async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<PermitGuard> {
     // A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
-    const epoch = (turn && this.#view?.epoch) || undefined;
+    const epoch = this.#ticket ? (turn && this.#view?.epoch) || undefined : this.#epoch;
     const staleness = observed.length ? undefined : this.options.staleness;
     const wanted = {
       ...this.#common(observed),
@@ -430,7 +443,9 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
   }
 
   async #enqueue(observed: readonly DeadEntry[]): Promise<PermitGuard | undefined> {
-    const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease };
+    const number = this.#ticket?.number;
+    const epoch = this.#ticket ? undefined : this.#epoch;
+    const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease, number, epoch };
     for (;;) {
       const { granted, body } = await this.#send(wanted, false);
       if (granted || body === wanted) return granted;
@@ -467,6 +482,7 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
       service.ask("semaphore-acquire", numbered, sendOptions),
     );
     this.#outcome ??= answer.outcome;
+    this.context.sightings.aged(key, sortKey, answer.epoch);
     this.throwIfTooLate();
     const grant = {
       ...answer,

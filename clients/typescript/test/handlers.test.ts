@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
 import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
-import { aborted, breakHeld, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
+import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -101,11 +101,12 @@ test("work that goes on is told and the lock released", async () => {
       await assert.rejects(context.leasehold.ensureHeld(), reasonOf("deadline"));
       return new Promise(() => undefined);
     },
-    { key, client, margin: "1s" },
+    { key, client, margin: "8s" },
   );
-  const context = contextOf(2000);
+  const context = contextOf(9000);
   await assert.rejects(handler({}, context), reasonOf("deadline"));
   assert.ok(await isFree(key));
+  assert.ok(context.getRemainingTimeInMillis() > 0, "half a margin is left for the release");
 });
 
 test("handler ends after the release that the deadline began", async () => {
@@ -168,6 +169,7 @@ test("contention is answered as chosen", async () => {
     else await assert.rejects(handler({}, context), LockHeldError);
     // A wait takes its time, and leaves what the work needs.
     assert.equal(context.getRemainingTimeInMillis() <= 28_600, onContention === "wait");
+    assert.ok(context.getRemainingTimeInMillis() > 10_000);
   }
   setTimeout(() => void holder.release(), 300);
   assert.equal(await withLock(async () => "ran", { key, client, onContention: "wait" })({}, contextOf()), "ran");
@@ -219,6 +221,34 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
       await leasehold.ensureHeld();
       assert.ok(proxy.calls("heartbeat").length > 0);
       assert.ok(leasehold.valid);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      assert.equal(leasehold.valid, false);
+      await eventually(() => leasehold.valid, "a heartbeat after a thaw, though nobody asks");
+    },
+    { key, client: other },
+  );
+  await handler({}, contextOf());
+});
+
+test("heartbeat from before a freeze proves nothing", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      proxy.fault = () => ({ delayAnswer: 300 });
+      const beat = leasehold.renew();
+      while (proxy.calls("heartbeat").length === 0) await sleep(5);
+      // The process is frozen between the request and its answer.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      // No timer fires before the answer is read.
+      proxy.fault = () => ({ delayAnswer: 300 });
+      await beat;
+      assert.equal(leasehold.valid, false);
+      proxy.fault = () => "pass";
+      await leasehold.ensureHeld();
+      assert.ok(proxy.calls("heartbeat").length > 1);
+      assert.ok(leasehold.valid);
     },
     { key, client: other },
   );
@@ -263,6 +293,10 @@ test("held record comes again and others go on", async () => {
       VisibilityTimeout: 10,
     },
   ]);
+  const long = freshKey();
+  guardOf(await service.client().tryAcquire(long, { lease: "24h", heartbeatInterval: false }));
+  assert.deepEqual(await handler({ Records: [recordOf(9, long)] }, contextOf()), failures("m9"));
+  assert.equal(hidden.at(-1)?.VisibilityTimeout, 12 * 3600);
   const fifo = [recordOf(5, key, "g"), recordOf(6, `${key}-b`, "g"), recordOf(7, `${key}-c`, "h")];
   assert.deepEqual(await handler({ Records: fifo }, contextOf()), failures("m5", "m6"));
   assert.equal(ran.at(-1), "m7");

@@ -83,7 +83,8 @@ class InvocationGuard:
         self._runtime = guard._core.runtime
         self._state = threading.RLock()
         self._pulse = deadline.now()
-        self._suspended = False
+        self._freezes = 0
+        self._believed = 0  # the freezes before the last answered heartbeat was sent
         self._is_over = False  # the invocation has ended, or gave the lock back
         self._loss: LossReason | None = None
         self._callbacks: list[LostCallback] = []
@@ -134,7 +135,7 @@ class InvocationGuard:
 
     def ensure_held(self) -> None:
         """Raises `LockLost` unless the work may go on. Sends nothing, but after a freeze a heartbeat."""
-        if self._is_frozen():
+        while self._is_frozen():
             self.renew()
         if self._loss is not None:
             raise LockLost(self._loss, key=self.key, sort_key=self.sort_key)
@@ -143,9 +144,10 @@ class InvocationGuard:
     def renew(self) -> None:
         """Renews the lease now. Raises as `Guard.renew`."""
         with self._sending:
+            self._is_frozen()
+            freezes = self._freezes
             self._guard.renew(lease=self._deadline.cut(self._lease))
-            with self._state:
-                self._suspended, self._pulse = False, self._deadline.now()
+            self._believed = freezes
 
     def on_lost(self, callback: LostCallback) -> None:
         """Runs the callback once, in another thread, when the work must stop; at once if it must already."""
@@ -211,10 +213,13 @@ class InvocationGuard:
         return max(PULSE, heartbeat_every(None, self._guard.lease))
 
     def _is_frozen(self) -> bool:
+        """Looks for a freeze since the last sign of life. Returns whether no heartbeat was sent and answered since."""
         with self._state:
-            if not self._is_over and self._deadline.now() - self._pulse > FROZEN:
-                self._suspended = True
-            return self._suspended
+            now = self._deadline.now()
+            if not self._is_over and now - self._pulse > FROZEN:
+                self._freezes += 1
+            self._pulse = now
+            return self._believed < self._freezes
 
     def _tell(self, reason: LossReason) -> None:
         with self._state:
@@ -232,7 +237,6 @@ class InvocationGuard:
             if self._is_over:
                 return
             frozen = self._is_frozen()
-            self._pulse = self._deadline.now()
             self._runtime.schedule(self._tick, self._pulse + PULSE)
             if frozen:
                 self._runtime.schedule(self._beat, self._pulse)

@@ -154,7 +154,11 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         dead: list[_wire.ObservedEntry] = []
         for entry in step.names if isinstance(step, Ask) else ():
             dead.append({"holderId": entry.id, "version": entry.version, "permits": entry.permits})
-        return {**_wanted(wanted.name, None), "permits": wanted.permits, "capacity": wanted.of, "observed": dead}
+        share: _wire.WantedLock = {**_wanted(wanted.name, None), "permits": wanted.permits, "capacity": wanted.of}
+        share["observed"] = dead
+        if (epoch := self._core.entries.epoch(wanted.name)) is not None:
+            share["epoch"] = epoch
+        return share
 
     def _shown(self, lock: LockView) -> Held:
         """The refusal by this key. Of a semaphore, the entry that may be stale first counts."""
@@ -182,6 +186,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         renewal: Renewal = Renewal(grants.versions[name], grants.lease, grants.fencing_token)
         kind: type[BaseGuard] = BaseLockGuard
         if name in self._permits:
+            self._core.entries.granted(name, grants.fencing_token)
             kind = BasePermitGuard
             granted = replace(granted, capacity=self._permits[name].of)
             renewal = PermitsRenewal(

@@ -397,10 +397,12 @@ class PermitsGrant:
     renewal: PermitsRenewal
     outcome: Literal["created", "reacquired", "takenOver", "renewed"]
     capacity: int
+    epoch: str
 
     @classmethod
     def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
-        return cls(text(answer, "ownerName"), PermitsRenewal.of(answer), outcome(answer), whole(answer, "capacity"))
+        renewal, epoch = PermitsRenewal.of(answer), answer.get("epoch", "")
+        return cls(text(answer, "ownerName"), renewal, outcome(answer), whole(answer, "capacity"), epoch)
 
 
 def text(document: Mapping[str, object], name: str) -> str:

@@ -1,6 +1,7 @@
 //! The locks of one DynamoDB table: carries out the rules and derives the answers.
 
 mod dispatch;
+mod restored;
 mod together;
 
 use aws_sdk_dynamodb::Client;
