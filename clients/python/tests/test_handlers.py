@@ -320,7 +320,7 @@ def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, 
                 assert go_on.wait(30)
 
         proxy.fault = late
-        beat = threading.Thread(target=guard.heartbeat)
+        beat = threading.Thread(target=guard.renew)
         beat.start()
         assert under_way.wait(30)
         guard._pulse -= FROZEN + 1  # the process is frozen between the request and its answer
