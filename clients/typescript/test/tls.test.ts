@@ -24,7 +24,7 @@ async function certify(name: string, ...by: string[]): Promise<void> {
   await openssl("req", "-x509", ...key, "-days", "2", "-out", `${name}.pem`, ...names, ...by);
 }
 
-describe("a service behind mutual TLS", () => {
+describe("service behind mutual TLS", () => {
   let service: LocalService;
   let url: string;
   let tls: Tls;

@@ -299,8 +299,11 @@ impl Agent {
             _ => {
                 let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);
                 let request = order.occurrence.iter().fold(request, LockRequest::occurrence);
-                let acquired =
-                    if order.once { self.client.try_acquire(request).await? } else { self.client.acquire(request).await? };
+                let acquired = if order.once {
+                    self.client.try_acquire(request).await?
+                } else {
+                    self.client.acquire(request).await?
+                };
                 granted(acquired).map(Held::Lock)
             }
         })
