@@ -160,13 +160,13 @@ export class InvocationGuard {
   }
 
   /** Whether the work may go on. False after a freeze, until a heartbeat was answered. */
-  get isHeld(): boolean {
-    return !this.#isFrozen() && !this.#isTold && this.#guard.isHeld;
+  get valid(): boolean {
+    return !this.#isFrozen() && !this.#isTold && this.#guard.valid;
   }
 
-  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `isHeld` is false. */
+  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `valid` is false. */
   remaining(): number {
-    return this.isHeld ? this.#guard.remaining() : 0;
+    return this.valid ? this.#guard.remaining() : 0;
   }
 
   /**
@@ -174,18 +174,18 @@ export class InvocationGuard {
    *
    * @throws {LockLostError} the work must stop.
    */
-  async check(): Promise<void> {
-    while (this.#isFrozen()) await this.heartbeat();
+  async ensureHeld(): Promise<void> {
+    while (this.#isFrozen()) await this.renew();
     if (this.#isTold) throw this.#deadlineError();
-    this.#guard.throwIfLost();
+    this.#guard.ensureHeld();
     this.#guard.signal.throwIfAborted();
   }
 
-  /** Renews the lease now. Rejects as {@link Guard.heartbeat}. */
-  async heartbeat(): Promise<void> {
+  /** Renews the lease now. Rejects as {@link Guard.renew}. */
+  async renew(): Promise<void> {
     this.#isFrozen();
     const freezes = this.#freezes;
-    await this.#guard.heartbeat({ lease: this.#deadline.cut(this.#lease) });
+    await this.#guard.renew({ lease: this.#deadline.cut(this.#lease) });
     this.#believed = Math.max(this.#believed, freezes);
   }
 
@@ -199,7 +199,7 @@ export class InvocationGuard {
       const result = await Promise.race([body(), this.#gaveBack]);
       const left = leaving?.(result);
       if (!this.#finish()) throw this.#deadlineError();
-      this.#guard.throwIfLost();
+      this.#guard.ensureHeld();
       if (left === undefined) await this.#giveBack();
       else await this.#guard.release({ ...left, signal: this.#lastMoment() });
       return result;
@@ -266,13 +266,13 @@ export class InvocationGuard {
   #beatLater(): void {
     const next = runtime.now() + Math.max(PULSE_MS, this.#guard.leaseDuration / 4);
     this.#cancelBeat();
-    if (!this.#isOver && this.#guard.isHeld && next < this.#deadline.stops)
+    if (!this.#isOver && this.#guard.valid && next < this.#deadline.stops)
       this.#cancelBeat = at(runtime, next, () => void this.#beat(), true);
   }
 
   async #beat(): Promise<void> {
     try {
-      await this.heartbeat();
+      await this.renew();
     } catch (error) {
       if (!this.#isOver) console.warn(`leasehold: a heartbeat of ${this.key} failed: ${messageOf(error)}`);
     }

@@ -68,7 +68,7 @@ def locked(
 
     `lease` (default: the client's) is cut to what remains of the invocation and the margin. At the deadline less
     `margin`, the work of an `async` handler is cancelled, and other work is told: `guard.lost` is `deadline`,
-    and `guard.check()` raises. Half a margin later the lock is released, even if that work goes on.
+    and `guard.ensure_held()` raises. Half a margin later the lock is released, even if that work goes on.
 
     `on_contention` says what to do while another holds the lock. `work_needs`: the time that a wait leaves for
     the work. `sqs-retry`: the handler takes one record in place of an event; the result is the partial batch
