@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, broken, eventually
-from proxy import Answer, Proxy, Seen, only
+from proxy import Answer, DropAnswer, Proxy, Seen, only
 
-from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost
+from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost, Unavailable
 from leasehold._invocation import FROZEN
 from leasehold.handlers import InvocationGuard, locked
 
@@ -87,7 +87,7 @@ def test_guard_is_in_the_context_and_a_keyword(client: Client, key: str) -> None
     @locked(key=key, client=client)
     def handler(event: Any, context: Any, guard: InvocationGuard) -> int:
         assert guard is context.leasehold
-        assert guard.is_held
+        assert guard.valid
         assert guard.remaining() > 0
         return int(guard.fencing_token)
 
@@ -120,7 +120,7 @@ def test_heartbeats_never_outlast_the_margin(client: Client, key: str) -> None:
     @locked(key=key, client=client, lease=2.0, margin=0.5)
     def handler(event: Any, context: Any) -> None:
         before = context.get_remaining_time_in_millis() / 1000
-        while context.leasehold.is_held:
+        while context.leasehold.valid:
             seen = client.get(key)
             if seen.record_version_number not in leases:
                 # It was carried out after the look before, so less than `before` was left. It may have waited on its
@@ -143,10 +143,10 @@ def test_work_that_goes_on_is_told_and_the_lock_released(client: Client, key: st
         guard.on_lost(lambda _: told.set())
         assert told.wait(30)
         assert guard.lost == "deadline"
-        assert not guard.is_held
+        assert not guard.valid
         assert guard.remaining() == 0.0
         with pytest.raises(LockLost, match="deadline"):
-            guard.check()
+            guard.ensure_held()
         eventually(lambda: is_free(client, key))
         assert context.get_remaining_time_in_millis() > 0, "half a margin is left for the release"
 
@@ -284,28 +284,28 @@ def test_lease_is_cut_after_a_long_wait(client: Client, make_client: MakeClient,
 def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeClient, proxy: Proxy, key: str) -> None:
     client = make_client(proxy.url)
 
-    @locked(key=key, client=client)
+    @locked(key=key, client=client, lease="1h")
     def handler(event: Any, context: Any) -> None:
         guard = context.leasehold
         proxy.fault = only("heartbeat", Answer(503))
         guard._pulse -= FROZEN + 1  # as after a thaw: the process gave no sign of life for so long
-        assert not guard.is_held
+        assert not guard.valid
         assert guard.remaining() == 0.0
         proxy.let_pass()
         before = proxy.count("heartbeat")
-        guard.check()
+        guard.ensure_held()
         assert proxy.count("heartbeat") > before
-        assert guard.is_held
+        assert guard.valid
         guard._pulse -= FROZEN + 1
-        assert not guard.is_held
-        eventually(lambda: guard.is_held)  # a heartbeat is sent after a thaw, though nobody asks
+        assert not guard.valid
+        eventually(lambda: guard.valid)  # a heartbeat is sent after a thaw, though nobody asks
         broken(make_client(), key)
         guard._pulse -= FROZEN + 1
         with pytest.raises(LockLost):
-            guard.check()
+            guard.ensure_held()
 
     with pytest.raises(LockLost):
-        handler({}, Context())
+        handler({}, Context(900.0))
 
 
 def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, proxy: Proxy, key: str) -> None:
@@ -320,20 +320,37 @@ def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, 
                 assert go_on.wait(30)
 
         proxy.fault = late
-        beat = threading.Thread(target=guard.heartbeat)
+        beat = threading.Thread(target=guard.renew)
         beat.start()
         assert under_way.wait(30)
         guard._pulse -= FROZEN + 1  # the process is frozen between the request and its answer
-        assert not guard.is_held
+        assert not guard.valid
         proxy.let_pass()
         go_on.set()
         beat.join(30)
-        assert not guard.is_held
-        guard.check()
-        assert guard.is_held
+        assert not guard.valid
+        guard.ensure_held()
+        assert guard.valid
         assert proxy.count("heartbeat") > 1
 
     handler({}, Context())
+
+
+@pytest.mark.parametrize("on_contention", ["raise", "wait"])
+def test_request_without_an_answer_leaves_nothing_behind(
+    make_client: MakeClient, proxy: Proxy, key: str, on_contention: Any
+) -> None:
+    def slow(request: Seen) -> DropAnswer | None:
+        if request.action == "release":
+            time.sleep(0.5)
+        return DropAnswer() if request.action == "acquire" else None
+
+    proxy.fault = slow
+    decorate = locked(key=key, client=make_client(proxy.url), on_contention=on_contention, work_needs=26.0)
+    with pytest.raises(Unavailable):
+        decorate(lambda event, context: pytest.fail("it ran"))({}, Context())
+    # The sandbox is frozen behind the error.
+    assert is_free(make_client(), key)
 
 
 class Queue:

@@ -103,7 +103,7 @@ interface Change extends WirePayload {
 }
 
 /** Held permits, until they are released or lost. */
-export class PermitsGuard extends Holding<Change> {
+export class PermitGuard extends Holding<Change> {
   /** The holder's public name, which proves nothing. */
   readonly holderId: string;
   /** The capacity of the semaphore at the grant. */
@@ -148,6 +148,11 @@ export class PermitsGuard extends Holding<Change> {
     await this.renewBy(() => ({ permits, heldPermits: this.#permits }), { signal });
   }
 
+  /** Keeps one permit, and releases the others: a writer becomes a reader. */
+  async downgrade(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    await this.keep(1, options);
+  }
+
   /**
    * Renews the lease now, and changes lease or payload if the options say so. Retries for the rest of the lease while
    * the service cannot be reached.
@@ -155,7 +160,7 @@ export class PermitsGuard extends Holding<Change> {
    * @throws {LockLostError} the permits are lost, or their release has begun.
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; the permits are held until the lease runs out.
    */
-  async heartbeat(options: PermitsHeartbeatOptions = {}): Promise<void> {
+  async renew(options: PermitsHeartbeatOptions = {}): Promise<void> {
     await this.renewBy(() => toWire(options.data), options);
   }
 
@@ -193,16 +198,8 @@ type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> &
   Pick<Requests["semaphore-acquire"], "staleness" | "passes"> &
   WirePayload;
 
-/** Makes the guard of a grant. */
-export type GuardClass<Guard extends PermitsGuard> = new (
-  host: GuardHost,
-  grant: PermitsGrant,
-  lease: Lease,
-  options: GuardOptions,
-) => Guard;
-
 /** One lease id for permits, with its ticket. Requests for permits and for the ticket are numbered together. */
-export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<Guard, SemaphoreView, Body> {
+export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, Body> {
   /** Whether the last request that was taken asks for permits. If not, it asks for a ticket. */
   #isForPermits = true;
   /** Whether only the service can tell the next step. */
@@ -226,7 +223,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   /** The names of the last refused request, and the time until which they are not named again. */
   #refused: { readonly names: string; readonly until: number } | undefined;
   /** A guard that was granted while the ticket was refreshed, as the answer to an earlier request. */
-  #granted: Guard | undefined;
+  #granted: PermitGuard | undefined;
   /** The outcome of the first grant, even if that grant arrived too late to be of use. */
   #outcome: Grant["outcome"] | undefined;
 
@@ -235,7 +232,6 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     private readonly target: PermitsTarget,
     private readonly options: PermitsOptions,
     leaseDuration: number,
-    private readonly guard: GuardClass<Guard>,
   ) {
     super(context, leaseDuration, delayOf(options));
     this.#view = context.sightings.last(target.key, target.sortKey);
@@ -243,7 +239,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   }
 
   /** Requests the permits, unless the view tells the answer. */
-  protected async send(): Promise<Guard> {
+  protected async send(): Promise<PermitGuard> {
     if (this.#granted) return this.#granted;
     const isUnanswered = this.numbers.open !== undefined && this.#isForPermits;
     const next = this.#plan(Infinity);
@@ -427,7 +423,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       .map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
   }
 
-  async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<Guard> {
+  async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<PermitGuard> {
     // A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
     const epoch = this.#ticket ? (turn && this.#view?.epoch) || undefined : this.#epoch;
     const staleness = observed.length ? undefined : this.options.staleness;
@@ -446,7 +442,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     }
   }
 
-  async #enqueue(observed: readonly DeadEntry[]): Promise<Guard | undefined> {
+  async #enqueue(observed: readonly DeadEntry[]): Promise<PermitGuard | undefined> {
     const number = this.#ticket?.number;
     const epoch = this.#ticket ? undefined : this.#epoch;
     const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease, number, epoch };
@@ -470,7 +466,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
    * Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard if
    * there is one.
    */
-  async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
+  async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: PermitGuard }> {
     this.#asked = this.context.runtime.now();
     const { request, body } = this.take(wanted, isForPermits ? this.leaseDuration : this.#ticketLease);
     if (body === wanted) this.#isForPermits = isForPermits;
@@ -479,7 +475,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     return { body };
   }
 
-  async #sendAcquire(request: Numbered<Body>): Promise<Guard> {
+  async #sendAcquire(request: Numbered<Body>): Promise<PermitGuard> {
     const { service } = this.context;
     const { key, sortKey } = this.target;
     const answer = await this.counted(request, (numbered, sendOptions) =>
@@ -496,7 +492,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       leaseId: this.leaseId,
       sequence: this.numbers.last,
     };
-    return new this.guard(this.context, grant, this.lease, this.options);
+    return new PermitGuard(this.context, grant, this.lease, this.options);
   }
 
   async #sendEnqueue(request: Numbered<Body>): Promise<void> {
@@ -524,13 +520,12 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
 }
 
 /** Requests the permits: once, or for as long as `wait` says. */
-export async function acquirePermits<Guard extends PermitsGuard>(
+export async function acquirePermits(
   context: Context,
   target: PermitsTarget,
   options: PermitsOptions,
   wait: Bound | undefined,
-  guard: GuardClass<Guard>,
-): Promise<Guard | Held<SemaphoreView>> {
+): Promise<PermitGuard | Held<SemaphoreView>> {
   if (wait !== undefined) refuseDeadlock(context, target.key, target.sortKey, target.permits);
   const lease = checkLease(options.lease ?? PERMITS_LEASE_MS);
   checkGuardOptions(options, lease);
@@ -539,6 +534,6 @@ export async function acquirePermits<Guard extends PermitsGuard>(
   return pursue(
     context,
     { key, sortKey, wait, signal: options.signal },
-    () => new PermitsAcquisition(context, target, options, lease, guard),
+    () => new PermitsAcquisition(context, target, options, lease),
   );
 }

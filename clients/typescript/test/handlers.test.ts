@@ -1,7 +1,7 @@
 /** A lock around a handler: keys, contention, the deadline, and every way out. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
+import { InvalidRequestError, LockHeldError, LockLostError, UnavailableError } from "../dist/index.js";
 import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
 import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
@@ -72,7 +72,7 @@ test("heartbeats never outlast the margin", async () => {
   const handler = withLock(
     async (_: object, context) => {
       let before = context.getRemainingTimeInMillis();
-      while (context.leasehold.isHeld) {
+      while (context.leasehold.valid) {
         const seen = await client.get(key);
         assert.ok(seen);
         if (!leases.has(seen.recordVersionNumber)) {
@@ -98,7 +98,7 @@ test("work that goes on is told and the lock released", async () => {
       await aborted(context.leasehold.signal);
       assert.equal(context.leasehold.lost, "deadline");
       assert.equal(context.leasehold.remaining(), 0);
-      await assert.rejects(context.leasehold.check(), reasonOf("deadline"));
+      await assert.rejects(context.leasehold.ensureHeld(), reasonOf("deadline"));
       return new Promise(() => undefined);
     },
     { key, client, margin: "8s" },
@@ -200,7 +200,7 @@ test("loss aborts the signal", async () => {
     async (_: object, { leasehold }) => {
       await breakHeld(client, key);
       await aborted(leasehold.signal);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
     },
     { key, client, lease: 500 },
   );
@@ -215,19 +215,19 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
     async (_: object, { leasehold }) => {
       // No timer fires, as in a frozen sandbox.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
       assert.equal(leasehold.remaining(), 0);
       assert.equal(proxy.calls("heartbeat").length, 0);
-      await leasehold.check();
+      await leasehold.ensureHeld();
       assert.ok(proxy.calls("heartbeat").length > 0);
-      assert.ok(leasehold.isHeld);
+      assert.ok(leasehold.valid);
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
-      assert.equal(leasehold.isHeld, false);
-      await eventually(() => leasehold.isHeld, "a heartbeat after a thaw, though nobody asks");
+      assert.equal(leasehold.valid, false);
+      await eventually(() => leasehold.valid, "a heartbeat after a thaw, though nobody asks");
     },
-    { key, client: other },
+    { key, client: other, lease: "1h" },
   );
-  await handler({}, contextOf());
+  await handler({}, contextOf(900_000));
 });
 
 test("heartbeat from before a freeze proves nothing", async () => {
@@ -237,22 +237,39 @@ test("heartbeat from before a freeze proves nothing", async () => {
   const handler = withLock(
     async (_: object, { leasehold }) => {
       proxy.fault = () => ({ delayAnswer: 300 });
-      const beat = leasehold.heartbeat();
+      const beat = leasehold.renew();
       while (proxy.calls("heartbeat").length === 0) await sleep(5);
       // The process is frozen between the request and its answer.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
       // No timer fires before the answer is read.
       proxy.fault = () => ({ delayAnswer: 300 });
       await beat;
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
       proxy.fault = () => "pass";
-      await leasehold.check();
+      await leasehold.ensureHeld();
       assert.ok(proxy.calls("heartbeat").length > 1);
-      assert.ok(leasehold.isHeld);
+      assert.ok(leasehold.valid);
     },
     { key, client: other },
   );
   await handler({}, contextOf());
+});
+
+test("request without an answer leaves nothing behind", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  proxy.fault = ({ call }) => {
+    if (call === "release") return { delayRequest: 500 };
+    return call === "acquire" ? "lose answer" : "pass";
+  };
+  for (const onContention of ["raise", "wait"] as const) {
+    const key = freshKey();
+    const options = { key, client: other, onContention, workNeeds: "26s" };
+    const handler = withLock(async () => assert.fail("it ran"), options);
+    await assert.rejects(handler({}, contextOf()), UnavailableError);
+    // The sandbox is frozen behind the error.
+    assert.ok(await isFree(key));
+  }
 });
 
 function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ._acquisition import Held, Requests, TooLate
-from ._guard import BasePermitsGuard, Granted, Holding
+from ._guard import BasePermitGuard, Granted, Holding
 from ._numbers import Numbered
 from ._payload import payload_base64, payload_text
 from ._plan import MOST_NAMES, Ask, Enqueue, Look, plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._watching import Pause
 
-P = TypeVar("P", bound=BasePermitsGuard)
+P = TypeVar("P", bound=BasePermitGuard)
 
 _Request: TypeAlias = tuple[Literal["acquire", "enqueue"], Any]
 """A request without its number."""
@@ -80,7 +80,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
         # A holder of some permits may still get others: the capacity may change.
-        own = [guard for guard in guards if isinstance(guard, BasePermitsGuard) and guard.is_of(self.name)]
+        own = [guard for guard in guards if isinstance(guard, BasePermitGuard) and guard.is_of(self.name)]
         return any(self._want.permits <= guard.capacity == guard.permits for guard in own)
 
     async def once(self) -> P | Held:
