@@ -64,6 +64,10 @@ contend-transactions seconds="60":
 contend-coordination seconds="60":
     scripts/contend.sh coordination {{seconds}}
 
+# Drives each client through the same scripted services, and compares what they do.
+services *parts:
+    scripts/contend.sh services {{parts}}
+
 # Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given an event twice.
 contend-lambda seconds="20":
     scripts/contend.sh lambda {{seconds}}
@@ -181,3 +185,7 @@ site:
 # without the command; with a TARGET for that machine alone.
 dist *arguments:
     scripts/dist.sh {{arguments}}
+
+# Runs a stranger's three lines in each language with the packages that `just dist --packages` made.
+strangers:
+    scripts/strangers.sh

@@ -226,7 +226,7 @@ def target_of(target):
         if not any(table in resource for table, _ in TABLES):
             return resource
     text = json.dumps(target)
-    if ":stateMachine:" in text or ":execution:" in text:
+    if ":stateMachine:" in text or ":execution:" in text or ":function:*" in text:
         return BY_THE_INPUT
     index = re.search(r"/index/(\w+)", text)
     part = f"/{index[1]}" if index else "/stream" if "StreamArn" in text else ""
@@ -245,7 +245,7 @@ LOG_ACTIONS = (
     *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
 )
 # The arguments of tasks that name what the task is about.
-TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken")
+TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken", "CallbackId")
 BY_THE_INPUT = "what the input names"
 
 
