@@ -154,7 +154,7 @@ class Share:
         permits = order.get("permits", 1)
         for _ in range(self.rng.randrange(1, 8)):
             at = time.monotonic_ns()
-            if not agent.ask({"do": "believe"}).get("believed"):
+            if not agent.ask({"do": "believe"})["believed"]:
                 return
             note("believed", at=at)
             time.sleep(self.rng.uniform(0.02, 0.2))
