@@ -314,7 +314,7 @@ impl Report {
 /// A table whose amounts stand below each other.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_header(header);
+    table.load_style(NOTHING).set_header(header);
     for column in table.column_iter_mut().skip(1).take(header.len().saturating_sub(2)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
