@@ -78,8 +78,8 @@ pub struct Hide {
 /// Runs a handler for each record of an SQS event, under a lock of its own. The handler gets a [`Locked`] record.
 ///
 /// A record whose lock is held comes again when the lock may be free: `hide` sets its visibility, and the others go on.
-/// A record whose handler fails, or for which no time is left, comes again too, and in a FIFO queue so do the later ones
-/// of its group. Set `ReportBatchItemFailures` on the event source mapping.
+/// A record whose handler fails, or for which no time is left, comes again too, and in a FIFO queue so do the later
+/// ones of its group. Set `ReportBatchItemFailures` on the event source mapping.
 pub struct SqsLayer<F, H> {
     terms: Terms,
     needs: Duration,
