@@ -64,6 +64,10 @@ contend-transactions seconds="60":
 contend-coordination seconds="60":
     scripts/contend.sh coordination {{seconds}}
 
+# Drives each client through the same scripted services, and compares what they do.
+services *parts:
+    scripts/contend.sh services {{parts}}
+
 # Lets functions contend for locks in sandboxes that are frozen, paused, killed, and given an event twice.
 contend-lambda seconds="20":
     scripts/contend.sh lambda {{seconds}}
@@ -86,6 +90,10 @@ _state-machines:
 _stack *arguments:
     scripts/ministack.sh {{arguments}}
 
+# Checks the template: its form, and the rules of scripts/check_template.py.
+template:
+    scripts/template.sh
+
 # Tests the CDK construct, and deploys it to a local AWS.
 cdk:
     scripts/cdk.sh
@@ -93,6 +101,10 @@ cdk:
 # Holds the Terraform module to what the template makes, and plans it with a mock of the provider. Skips aloud where Terraform is missing.
 terraform:
     scripts/terraform.sh
+
+# Makes the image in which `containers` runs the functions.
+container-image:
+    scripts/sam-local.sh --image
 
 # Runs the stack in containers, from the functions that `local-aws` built. Exit status 77: this machine has no containers.
 containers:
@@ -173,3 +185,7 @@ site:
 # without the command; with a TARGET for that machine alone.
 dist *arguments:
     scripts/dist.sh {{arguments}}
+
+# Runs a stranger's three lines in each language with the packages that `just dist --packages` made.
+strangers:
+    scripts/strangers.sh

@@ -21,6 +21,7 @@ WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
     "WatchConcurrency": "10",
     "WakeWaiters": "true",
+    "AgentLayerBucket": "releases",
     "RestApi": "regional",
 }
 RELEASE = {"Release": "one", "ReleaseShift": "Canary10Percent10Minutes"}
@@ -49,10 +50,12 @@ MADE_BY = {
     ),
     "AWS::DynamoDB::Table": ("dynamodb:CreateTable", "dynamodb:DeleteTable"),
     "AWS::Events::Rule": ("events:PutRule", "events:DeleteRule"),
+    "AWS::IAM::ManagedPolicy": ("iam:CreatePolicy", "iam:DeletePolicy"),
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
     "AWS::KMS::Key": ("kms:CreateKey", "kms:ScheduleKeyDeletion"),
     "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
+    "AWS::Lambda::LayerVersion": ("lambda:PublishLayerVersion", "lambda:DeleteLayerVersion"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
     "AWS::Lambda::Url": ("lambda:CreateFunctionUrlConfig", "lambda:DeleteFunctionUrlConfig"),
     "AWS::Lambda::Version": ("lambda:PublishVersion", "lambda:DeleteFunction"),

@@ -1,6 +1,6 @@
 """Tests check_template.py: for each of its rules a template that breaks the rule, which the rule must refuse.
 
-Called by ministack.sh. Argument, optional: the beginning of the names of the rules to test.
+Called by template.sh. Argument, optional: the beginning of the names of the rules to test.
 """
 
 import contextlib
@@ -72,9 +72,7 @@ MUTANTS = (
 
 def survives(rule, mutated):
     """Whether the rule accepts the template."""
-    from samtranslator.yaml_helper import yaml_parse
-
-    stacks.read = lambda: yaml_parse(mutated)
+    stacks.read = lambda: stacks.parsed(mutated)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             getattr(check_template, rule)()

@@ -18,6 +18,7 @@
 # These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
 # the other; transactions_checker.py and coordination_checker.py know the history alone.
 #
+#   scripts/contend.sh services [PART OF A NAME…]         each client alone, against scripted services (services.json)
 #   scripts/contend.sh lambda [SECONDS [OPTION…]]          functions under a lock, in sandboxes (lambda_nemesis.py)
 #
 # Needs: cargo build; clients/python/test.sh and clients/typescript/test.sh once (their environments are used).
@@ -53,6 +54,9 @@ if [[ ${1:-} == coordination ]]; then
 fi
 if [[ ${1:-} == transactions || ${1:-} == coordination ]]; then
     exec python3 "$root/scripts/nemesis/$1_nemesis.py" "${@:2}"
+fi
+if [[ ${1:-} == services ]]; then
+    exec python3 "$root/scripts/nemesis/services.py" "${@:2}"
 fi
 options=()
 if [[ -n ${LEASEHOLD_TEST_DYNAMODB_ENDPOINT:-} ]]; then

@@ -37,11 +37,12 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::routes_are_fixed"
 
 usage() {
     cat <<EOF
-Usage: scripts/sam-local.sh [--no-build]
+Usage: scripts/sam-local.sh [--no-build | --image]
 
 Installs the SAM CLI and cargo-lambda under target/tools, builds the functions, and tries them in containers. Needs a container
 engine; where none runs, it installs Debian's docker.io and starts one for itself (as root). Where the base image of Lambda
-cannot be pulled, it makes one with debootstrap. --no-build runs what was built last.
+cannot be pulled, it makes one with debootstrap. --no-build runs what was built last; --image installs the engine and makes the
+image, and tries nothing.
 
 Exits with $SKIPPED, and has tried nothing, where no container engine runs and none can be started.
 EOF
@@ -179,7 +180,7 @@ start_api() {
 
 main() {
     local build
-    read_arguments "$@"
+    if [[ ${1-} == --image ]]; then build=image; else read_arguments "$@"; fi
     trap cleanup EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -187,6 +188,7 @@ main() {
     install_sam
     require_docker
     require_image
+    [[ $build != image ]] || return 0
     # The engine may start here, but may not be allowed all that a container needs.
     [[ -z $docker_pid ]] || docker run --rm --network none --entrypoint /bin/sh "$image" -c : >"$work/run.log" 2>&1 ||
         skip "no container engine answers, and one of our own cannot run containers here: $(tail -n 1 "$work/run.log")"

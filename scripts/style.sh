@@ -46,6 +46,7 @@ format() {
 
 lint() {
     scripts/check_test_names.py
+    scripts/names.py
     ruff check .
     shellcheck "${shell[@]}"
     "$biome" lint --error-on-warnings

@@ -38,10 +38,12 @@ TYPES = {
     "AWS::CloudWatch::Dashboard": ("aws_cloudwatch_dashboard", "dashboard_name", None, ""),
     "AWS::DynamoDB::Table": ("aws_dynamodb_table", "name", "name", "Table"),
     "AWS::Events::Rule": ("aws_cloudwatch_event_rule", "name", "name", "Rule"),
+    "AWS::IAM::ManagedPolicy": ("aws_iam_policy", "arn", "name", "Policy"),
     "AWS::IAM::Role": ("aws_iam_role", "name", None, "(Function)?Role"),
     "AWS::KMS::Key": ("aws_kms_key", "key_id", None, "Key"),
     "AWS::Lambda::Alias": ("aws_lambda_alias", "arn", None, "Live"),
     "AWS::Lambda::Function": ("aws_lambda_function", "function_name", "function_name", "Function"),
+    "AWS::Lambda::LayerVersion": ("aws_lambda_layer_version", "arn", None, ""),
     "AWS::Lambda::Permission": ("aws_lambda_permission", "id", None, "Permission"),
     "AWS::Lambda::Url": ("aws_lambda_function_url", "id", None, "FunctionUrl"),
     "AWS::Logs::LogGroup": ("aws_cloudwatch_log_group", "name", None, "Log"),
@@ -494,6 +496,10 @@ def function(module, name, properties):
     return {"filename": zip_file, "source_code_hash": hashed, **published, "environment": environment}, []
 
 
+def layer(module, name, properties):
+    return module.arguments(properties.pop("Content")), []
+
+
 def queue_policy(module, name, properties):
     return {"queue_url": module.code(*properties.pop("Queues"))}, []
 
@@ -600,6 +606,7 @@ SHAPES = {
     "AWS::Events::Rule": rule,
     "AWS::IAM::Role": role,
     "AWS::Lambda::Function": function,
+    "AWS::Lambda::LayerVersion": layer,
     "AWS::Lambda::Permission": alias_called,
     "AWS::Lambda::Url": alias_called,
     "AWS::SQS::QueuePolicy": queue_policy,

@@ -64,6 +64,7 @@ locals {
   has_watches                = var.watch_concurrency != 0
   has_alarm_topic            = var.alarm_topic_arn != ""
   wakes_waiters              = var.wake_waiters && !local.lacks_pipes
+  has_agent_layers           = var.agent_layer_bucket != ""
   has_transactions           = length(var.transaction_table_arns) != 0
   sweep_needs_scope          = local.uses_jwt && var.jwt_sweep_scope != ""
 }
@@ -1637,6 +1638,11 @@ resource "aws_iam_role_policy" "waker_tasks" {
           Resource = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:*"
         },
         {
+          Effect   = "Allow"
+          Action   = "lambda:SendDurableExecutionCallbackSuccess"
+          Resource = "arn:${local.partition}:lambda:${local.region}:${local.account}:function:*"
+        },
+        {
           Effect = "Allow"
           Action = [
             "logs:CreateLogDelivery",
@@ -1823,6 +1829,47 @@ resource "aws_iam_role_policy" "waker_pipes_streams_to_the_waker" {
         },
       ] : []
     )
+  })
+}
+
+resource "aws_lambda_layer_version" "agent_layer" {
+  count                    = local.has_agent_layers ? 1 : 0
+  s3_bucket                = var.agent_layer_bucket
+  s3_key                   = "leasehold-agent-layer-${var.agent_layer_version}-x86_64.zip"
+  layer_name               = "${var.name}-agent-x86-64"
+  description              = "Leasehold: the agent, an extension that holds locks for any language, ${var.agent_layer_version}"
+  compatible_architectures = ["x86_64"]
+  license_info             = "MIT OR Apache-2.0"
+}
+
+resource "aws_lambda_layer_version" "agent_layer_arm64" {
+  count                    = local.has_agent_layers ? 1 : 0
+  s3_bucket                = var.agent_layer_bucket
+  s3_key                   = "leasehold-agent-layer-${var.agent_layer_version}-aarch64.zip"
+  layer_name               = "${var.name}-agent-arm64"
+  description              = "Leasehold: the agent, an extension that holds locks for any language, ${var.agent_layer_version}"
+  compatible_architectures = ["arm64"]
+  license_info             = "MIT OR Apache-2.0"
+}
+
+resource "aws_iam_policy" "holder" {
+  name        = "${var.name}-holder"
+  description = "Acquire, renew and release locks of Leasehold, by the API or by direct invocation"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect = "Allow"
+        Action = "execute-api:Invoke"
+        Resource = [
+          "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/$default/POST/v1/acquire",
+          "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/$default/POST/v1/heartbeat",
+          "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/$default/POST/v1/release",
+          "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/$default/GET/v1/lock",
+        ]
+      },
+      { Effect = "Allow", Action = "lambda:InvokeFunction", Resource = aws_lambda_function.invoke.arn },
+    ]
   })
 }
 

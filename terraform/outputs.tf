@@ -35,6 +35,21 @@ output "semaphore_function_arn" {
   value       = aws_lambda_function.semaphore.arn
 }
 
+output "agent_layer_arn" {
+  description = "The agent as a layer for functions on x86_64"
+  value       = local.has_agent_layers ? aws_lambda_layer_version.agent_layer[0].arn : null
+}
+
+output "agent_layer_arm64_arn" {
+  description = "The agent as a layer for functions on arm64"
+  value       = local.has_agent_layers ? aws_lambda_layer_version.agent_layer_arm64[0].arn : null
+}
+
+output "holder_policy_arn" {
+  description = "The managed policy of functions that hold locks, and of any other caller"
+  value       = aws_iam_policy.holder.arn
+}
+
 output "waiters_table_name" {
   description = "Name of the table with the tokens of sleeping executions"
   value       = local.wakes_waiters ? aws_dynamodb_table.waiters[0].name : null

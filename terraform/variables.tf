@@ -444,6 +444,23 @@ variable "existing_table_stream_label" {
   default     = ""
 }
 
+variable "agent_layer_bucket" {
+  description = "A bucket of this region with the layers of a release, leasehold-agent-layer-0.1.0-x86_64.zip and the one for aarch64. Empty, the stack has no layers"
+  type        = string
+  default     = ""
+}
+
+variable "agent_layer_version" {
+  description = "With agent_layer_bucket, the release of the layers"
+  type        = string
+  default     = "0.1.0"
+
+  validation {
+    condition     = can(regex("^([0-9A-Za-z.-]{1,64})$", var.agent_layer_version))
+    error_message = "agent_layer_version must match [0-9A-Za-z.-]{1,64}."
+  }
+}
+
 variable "operation_metrics" {
   description = "Whether the functions print metrics of the operations, which alarms and the dashboard are about"
   type        = bool

@@ -60,6 +60,12 @@ export class Leasehold extends Construct {
   public readonly cleanUp: sfn.IStateMachine;
   /** The Function URL, with a slash at the end. */
   public readonly functionUrl?: string;
+  /** What functions that hold locks need: acquire, heartbeat, release and look, by the API or by direct invocation. */
+  public readonly holderPolicy: iam.IManagedPolicy;
+  /** With `agentLayerBucket`, the agent as a layer for functions on x86_64. */
+  public readonly agentLayer?: lambda.ILayerVersion;
+  /** The same for functions on arm64. */
+  public readonly agentLayerArm64?: lambda.ILayerVersion;
   /** The table in which executions that sleep leave their tokens. */
   public readonly waitersTable?: dynamodb.ITable;
 
@@ -102,6 +108,14 @@ export class Leasehold extends Construct {
       this.template.getResource("CleanupStateMachine").ref,
     );
     this.functionUrl = props.functionUrl ? this.attribute("AcquireFunctionUrl", "FunctionUrl") : undefined;
+    const holderPolicy = this.template.getResource("HolderPolicy").ref;
+    this.holderPolicy = iam.ManagedPolicy.fromManagedPolicyArn(this, "Holder", holderPolicy);
+    if (props.agentLayerBucket) {
+      const layer = (id: string, resource: string) =>
+        lambda.LayerVersion.fromLayerVersionArn(this, id, this.template.getResource(resource).ref);
+      this.agentLayer = layer("Agent", "AgentLayer");
+      this.agentLayerArm64 = layer("AgentArm64", "AgentLayerArm64");
+    }
     if (props.wakeWaiters) {
       this.waitersTable = dynamodb.Table.fromTableArn(this, "Waiters", this.attribute("WaitersTable", "Arn"));
     }

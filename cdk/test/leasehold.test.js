@@ -8,6 +8,7 @@ const { App, Stack } = require("aws-cdk-lib");
 const { Template, Match } = require("aws-cdk-lib/assertions");
 const dynamodb = require("aws-cdk-lib/aws-dynamodb");
 const iam = require("aws-cdk-lib/aws-iam");
+const lambda = require("aws-cdk-lib/aws-lambda");
 const sfn = require("aws-cdk-lib/aws-stepfunctions");
 const {
   Leasehold,
@@ -49,6 +50,28 @@ function made(template, type) {
 function keyScopes(template) {
   return JSON.stringify(environment(template).LEASEHOLD_KEY_SCOPES);
 }
+
+test("function gets the layer and the policy of a holder", () => {
+  const template = synthesise({ agentLayerBucket: "releases", agentLayerVersion: "9.8.7" }, (lock, stack) => {
+    const holder = new lambda.Function(stack, "Holder", {
+      runtime: lambda.Runtime.NODEJS_22_X,
+      handler: "index.handler",
+      code: lambda.Code.fromInline("exports.handler = () => 1"),
+      layers: [lock.agentLayerArm64],
+      architecture: lambda.Architecture.ARM_64,
+    });
+    holder.role.addManagedPolicy(lock.holderPolicy);
+  });
+  const [[layer, { Properties }]] = Object.entries(template.findResources("AWS::Lambda::LayerVersion")).filter(([id]) =>
+    id.includes("Arm64"),
+  );
+  assert.deepStrictEqual(Properties.CompatibleArchitectures, ["arm64"]);
+  assert.ok(JSON.stringify(Properties.Content).includes("-aarch64.zip"));
+  const [policy] = Object.keys(template.findResources("AWS::IAM::ManagedPolicy"));
+  template.hasResourceProperties("AWS::Lambda::Function", { Handler: "index.handler", Layers: [{ Ref: layer }] });
+  template.hasResourceProperties("AWS::IAM::Role", { ManagedPolicyArns: Match.arrayWith([{ Ref: policy }]) });
+  assert.deepStrictEqual(made(synthesise({}), "AWS::Lambda::LayerVersion"), []);
+});
 
 test("grantUse allows the routes of a holder and no others", () => {
   const template = synthesise({}, (lock, stack) => lock.grantUse(worker(stack)));

@@ -142,6 +142,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) occurrence: Option<&'a str>,
     /// The time for which somebody may wait before the command is asked to end.
     pub(crate) yield_after: Option<Duration>,
+    /// Further variables of the command's environment.
+    pub(crate) further: Vec<(&'static str, String)>,
 }
 
 /// A command while it runs.
@@ -195,6 +197,7 @@ impl Runner<'_> {
                     None => command.env_remove(name),
                 };
             }
+            command.envs(self.further.iter().map(|(name, value)| (name, value)));
         });
         Ok(Child { guardian: guardian.map_err(cannot_start)?, ended })
     }

@@ -23,6 +23,7 @@ use crate::commands::occurrence::{self, OccurrenceArgs};
 use crate::commands::release::{self, ReleaseArgs};
 use crate::commands::run::{self, RunArgs};
 use crate::commands::serve::{self, ServeArgs};
+use crate::commands::terraform::{self, TerraformArgs};
 use crate::commands::token::{self, TokenArgs};
 use crate::commands::transactions::{self, TransactionsArgs};
 use crate::commands::watch::{self, WatchArgs};
@@ -58,6 +59,7 @@ enum Command {
     Ls(LsArgs),
     Watch(WatchArgs),
     Transactions(TransactionsArgs),
+    Terraform(TerraformArgs),
     /// Run the lock service on this machine.
     Serve(ServeArgs),
     Agent(LocalArgs),
@@ -113,6 +115,7 @@ impl Command {
             // The command ends with the thread that spawned it, so this thread spawns it.
             Self::Run(args) => return in_runtime(run::main(args))?,
             Self::Elect(args) => return in_runtime(elect::main(args))?,
+            Self::Terraform(args) => return in_runtime(terraform::main(args))?,
             Self::Exec(args) => return Err(exec::main(&args)),
             Self::Guard(args) => return in_runtime(guard::main(args))?,
             Self::Acquire(args) => in_runtime(acquire::main(args))?,
@@ -147,6 +150,7 @@ impl Command {
         match self {
             Self::Run(RunArgs { common, .. })
             | Self::Elect(ElectArgs { common, .. })
+            | Self::Terraform(TerraformArgs { common, .. })
             | Self::Acquire(AcquireArgs { common, .. })
             | Self::Heartbeat(HeartbeatArgs { common, .. })
             | Self::Release(ReleaseArgs { common, .. })

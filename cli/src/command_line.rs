@@ -35,11 +35,12 @@ fn takes_the_next(cli: &Command, option: &str) -> bool {
 /// A hint at the likely meaning of a command line that clap refused.
 pub(crate) fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
     let command = arguments.get(1).and_then(|command| command.to_str())?;
-    let runs = ["run", "elect"].contains(&command);
+    let runs = ["run", "elect", "terraform"].contains(&command);
     let has_separator = arguments.iter().any(|argument| argument == "--");
     let refused = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
+    let example = if command == "terraform" { "--state NAME -- terraform apply" } else { "KEY -- echo hi" };
     (runs && !has_separator && refused)
-        .then(|| format!("leasehold: the command to run stands behind `--`, as in: leasehold {command} KEY -- echo hi"))
+        .then(|| format!("leasehold: the command to run stands behind `--`, as in: leasehold {command} {example}"))
 }
 
 #[cfg(test)]

@@ -149,6 +149,16 @@ impl CommonArgs {
         self.connection.function()
     }
 
+    /// Whether requests are signed with AWS credentials.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.connection.is_signed()
+    }
+
+    /// The bearer token, if there is one.
+    pub(crate) fn token(&self) -> Option<String> {
+        self.connection.token()
+    }
+
     fn log_level(&self) -> LevelFilter {
         // With a table, the service runs in this process, and would log each failure before its retry.
         let in_here = self.connection.dynamodb_table.is_some();
@@ -166,20 +176,28 @@ impl ConnectionArgs {
         self.url.clone().or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
 
+    fn token(&self) -> Option<String> {
+        self.token.clone().or_else(|| variable(TOKEN_VARIABLE))
+    }
+
     /// The function of the option, or of the variable where no option says something else.
     fn function(&self) -> Option<String> {
         let is_elsewhere = self.url.is_some() || self.token.is_some() || self.sigv4 || self.dynamodb_table.is_some();
         self.lambda.clone().or_else(|| variable(LAMBDA_VARIABLE).filter(|_| !is_elsewhere))
     }
 
+    fn is_signed(&self) -> bool {
+        self.sigv4 || (self.token.is_none() && is_on("LEASEHOLD_SIGV4"))
+    }
+
     async fn http(&self) -> Result<HttpTransport, Failure> {
         let url = self.url();
         let transport = HttpTransport::new(&url)?;
-        if self.sigv4 || (self.token.is_none() && is_on("LEASEHOLD_SIGV4")) {
+        if self.is_signed() {
             let signer = self.signer(&sdk_config().await, region_of(&url), "--sigv4").await?;
             return Ok(transport.sigv4(signer));
         }
-        Ok(match self.token.clone().or_else(|| variable(TOKEN_VARIABLE)) {
+        Ok(match self.token() {
             Some(token) => transport.bearer_token(token),
             None => transport,
         })

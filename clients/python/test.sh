@@ -43,6 +43,8 @@ import leasehold
 
 assert "clean" in pathlib.Path(leasehold.__file__).parts, leasehold.__file__
 assert (importlib.resources.files("leasehold") / "py.typed").is_file()
+assert [wheel.name for wheel in pathlib.Path("dist").glob("*.whl")] == [f"leasehold-{leasehold.__version__}-py3-none-any.whl"]
+assert "Root-Is-Purelib: true" in importlib.metadata.distribution("leasehold").read_text("WHEEL")
 assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} <= {"leasehold", "urllib3", "pip", "setuptools"}
 assert leasehold.__version__ == importlib.metadata.version("leasehold")
 for module, extra in (("aio", "aio"), ("aws", "aws")):

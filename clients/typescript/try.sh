@@ -60,7 +60,7 @@ const { Client } = require("leasehold");
 async function main() {
   const client = new Client({ url: process.env.LEASEHOLD_URL });
   const guard = (await client.acquire("try-cjs")).granted();
-  await guard.heartbeat();
+  await guard.renew();
   await guard.release();
   await client.close();
   console.log("CommonJS", process.version);

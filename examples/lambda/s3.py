@@ -10,5 +10,5 @@ client = Client(os.environ["LEASEHOLD_URL"])
 
 @locked(key="objects/{Records[0].s3.bucket.name}/{Records[0].s3.object.key}", client=client, on_contention="wait")
 def handler(event, context, guard):
-    guard.check()
+    guard.ensure_held()
     return {"thumbnail": event["Records"][0]["s3"]["object"]["key"], "token": guard.fencing_token}

@@ -44,8 +44,8 @@ async function inside(run) {
   return {
     kind: "inside",
     fencingToken: guard.fencingToken,
-    get isHeld() {
-      return guard.isHeld;
+    get valid() {
+      return guard.valid;
     },
     abandon: () => end(false),
     release: async ({ kind, completed }) => {
@@ -92,6 +92,7 @@ async function acquire(order) {
   if (kind === "election") return new Election(client, keys[0], claim).campaign(waiting);
   if (kind === "lead") return inside((body) => new Election(client, keys[0], claim).lead(body, waiting));
   if (kind === "once") return inside((body) => client.once(keys[0], occurrence, body, waiting));
+  if (order.once) return client.tryAcquire(keys[0], options);
   return client.acquire(keys[0], { ...waiting, ...(occurrence && { occurrence }) });
 }
 
@@ -127,7 +128,8 @@ const orders = {
     return { items };
   },
   acquire: acquireAloud,
-  believe: async () => ({ believed: held.isHeld }),
+  believe: async () => ({ believed: held.valid }),
+  renew: async () => held.renew(),
   keep: async ({ permits }) => held.keep(permits),
   release: async ({ kind, completed }) => {
     if (held.kind === "inside") await held.release({ kind, completed });

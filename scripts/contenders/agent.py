@@ -50,8 +50,8 @@ class Inside:
             self._outcome.result()
 
     @property
-    def is_held(self):
-        return self._guard.is_held
+    def valid(self):
+        return self._guard.valid
 
     @property
     def fencing_token(self):
@@ -113,6 +113,8 @@ def acquire(order):
         return inside if inside.was_called else None
     if order.get("occurrence"):
         options["occurrence"] = order["occurrence"]
+    if order.get("once"):
+        return client.try_acquire(key, **options)
     return client.acquire(key, **wait, **options)
 
 
@@ -187,7 +189,9 @@ def carry_out(order):
     elif what == "acquire":
         return acquire_aloud(order)
     elif what == "believe":
-        return {"believed": held.is_held}
+        return {"believed": held.valid}
+    elif what == "renew":
+        held.renew()
     elif what == "keep":
         held.keep(order["permits"])
     elif what == "release":

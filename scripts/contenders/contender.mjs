@@ -18,7 +18,7 @@ async function watch(guard, key, milliseconds) {
   const end = performance.now() + milliseconds;
   for (;;) {
     const at = now();
-    if (!guard.isHeld) return false;
+    if (!guard.valid) return false;
     note("believed", key, { at, token: guard.fencingToken });
     if (performance.now() >= end) return true;
     await sleep(20);
@@ -35,7 +35,7 @@ async function hold(guard, key, found) {
       note("sending", key, { token, data: String(data) });
       const lease = Math.random() < 0.5 ? Math.round(random(600, 2500)) : undefined;
       try {
-        await guard.heartbeat({ data: String(data), lease });
+        await guard.renew({ data: String(data), lease });
       } catch (error) {
         if (error instanceof LeaseholdError) continue;
         throw error;

@@ -22,7 +22,7 @@ def watch(guard, seconds):
     end = time.monotonic() + seconds
     while True:
         at = time.monotonic_ns()
-        if not guard.is_held:
+        if not guard.valid:
             return False
         note("believed", guard.key, at, token=guard.fencing_token)
         if time.monotonic() >= end:
@@ -40,7 +40,7 @@ def hold(guard):
             note("sending", guard.key, token=guard.fencing_token, data=str(data))
             lease = random.uniform(0.6, 2.5) if random.random() < 0.5 else None
             try:
-                guard.heartbeat(data=str(data), lease=lease)
+                guard.renew(data=str(data), lease=lease)
             except LeaseholdError:
                 continue
             note("acked", guard.key, token=guard.fencing_token, data=str(data))

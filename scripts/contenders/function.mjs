@@ -16,7 +16,7 @@ async function write({ key }, { awsRequestId, leasehold }) {
 async function work(event, context) {
   const ends = performance.now() + event.seconds * 1000;
   const signal = event.kind === "asynchronous" ? context.leasehold.signal : undefined;
-  while (performance.now() < ends && (event.kind !== "stops" || context.leasehold.isHeld)) {
+  while (performance.now() < ends && (event.kind !== "stops" || context.leasehold.valid)) {
     await write(event, context);
     await sleep(20, undefined, { signal });
   }

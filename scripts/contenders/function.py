@@ -20,7 +20,7 @@ def write(event, context):
 
 def goes_on(event, context):
     """Whether the work goes on: work of the kind `overruns` does not look at its guard."""
-    return event["kind"] == "overruns" or context.leasehold.is_held
+    return event["kind"] == "overruns" or context.leasehold.valid
 
 
 def work(event, context):

@@ -32,9 +32,16 @@ def same(left, right, left_name, right_name):
 
 def read():
     """Reads the template, without any translation."""
-    from samtranslator.yaml_helper import yaml_parse
+    return parsed((ROOT / "template.yaml").read_text())
 
-    return yaml_parse((ROOT / "template.yaml").read_text())
+
+def parsed(text):
+    """SAM's own parser, ten times as fast."""
+    import yaml
+    from samtranslator.yaml_helper import intrinsics_multi_constructor
+
+    yaml.CSafeLoader.add_multi_constructor("!", intrinsics_multi_constructor)
+    return yaml.load(text, yaml.CSafeLoader)
 
 
 def resources_with(parameters):
@@ -219,7 +226,7 @@ def target_of(target):
         if not any(table in resource for table, _ in TABLES):
             return resource
     text = json.dumps(target)
-    if ":stateMachine:" in text or ":execution:" in text:
+    if ":stateMachine:" in text or ":execution:" in text or ":function:*" in text:
         return BY_THE_INPUT
     index = re.search(r"/index/(\w+)", text)
     part = f"/{index[1]}" if index else "/stream" if "StreamArn" in text else ""
@@ -238,7 +245,7 @@ LOG_ACTIONS = (
     *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
 )
 # The arguments of tasks that name what the task is about.
-TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken")
+TARGETS = ("FunctionName", "TableName", "StateMachineArn", "ExecutionArn", "TaskToken", "CallbackId")
 BY_THE_INPUT = "what the input names"
 
 

@@ -8,7 +8,8 @@ machine's monotonic clock), `who` and `event`:
   setting     a capacity is about to be set                       key, capacity
   set         it was answered                                     key, capacity
   asked       an acquisition begins                               claim, keys, permits; occurrence; of several keys
-                with semaphores among them also shares, the permits by key
+                with semaphores among them also shares, the permits by key; first, the keys that its process has never
+                asked for: such a request names no epoch, and a late copy of it may come back (docs/coordination.md)
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
@@ -41,6 +42,8 @@ SLACK = 15 * SECOND
 LOOK = 20 * SECOND
 """A waiter looks each lease of the holders, and this often at least: so much later it may begin to count a lease, and
 the permits of the dead come back (docs/coordination.md)."""
+RING = 16
+"""The ends that a semaphore remembers, where no request for several keys makes gaps."""
 PASSED = 5 * SECOND
 """A waiter that leaves fitting permits untaken for so long is passed."""
 GAP = 2 * SECOND
@@ -54,6 +57,7 @@ class Claim:
         self.name, self.keys, self.permits = event["claim"], event["keys"], event.get("permits", 1)
         self.shares = event.get("shares", {})
         self.asked, self.occurrence = event["at"], event.get("occurrence")
+        self.first = event.get("first", [])
         self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
             self.completed
         ) = None
@@ -92,6 +96,7 @@ class History:
     def __init__(self, events):
         self.claims, self.views, self.beats = {}, defaultdict(list), defaultdict(list)
         self.breaks, self.resets, self.capacities = defaultdict(list), defaultdict(list), defaultdict(list)
+        self._breaking = {}  # the break that each operator has under way
         self.broke = {}  # the time of each answer, by the key and the number of what was broken
         for event in events:
             self._take(event)
@@ -104,6 +109,9 @@ class History:
 
     def _take(self, event):
         kind, at, key = event["event"], event["at"], event.get("key")
+        # Who breaks does nothing else until the answer.
+        if (under_way := self._breaking.pop(event["who"], None)) is not None:
+            under_way[1] = at
         if kind == "asked":
             self.claims[event["claim"]] = Claim(event)
         elif kind == "viewed":
@@ -111,7 +119,8 @@ class History:
         elif kind == "beat":
             self.beats[key, event["token"]].append(event)
         elif kind == "breaking":
-            self.breaks[key].append(at)
+            self._breaking[event["who"]] = [at, at]
+            self.breaks[key].append(self._breaking[event["who"]])
         elif kind == "broke":
             self.broke.setdefault((key, event["number"]), at)
         elif kind == "resetting":
@@ -151,7 +160,8 @@ class History:
                 yield one
 
     def broken(self, key, start, end):
-        return any(start <= at <= end for at in self.breaks[key])
+        """Whether a break of the key was under way between these times."""
+        return any(left <= end and answered >= start for left, answered in self.breaks[key])
 
 
 def judge(views):
@@ -276,9 +286,12 @@ def ghosts(history):
 
 
 def remembers(history, key, claim, view):
-    """Whether a row must remember a claim that ended. A lock remembers its last one and the one before."""
+    """Whether a row must remember a claim that ended. A lock remembers its last one and the one before. A semaphore
+    remembers its last ends, 16 of them where nobody asks for several keys, and refuses an old epoch."""
     if history.capacities[key]:
-        return True
+        later = sum(claim.asked < one.asked < view["at"] for one in history.by_key[key])
+        is_gapped = any(len(one.keys) > 1 for one in history.by_key[key])
+        return key not in claim.first or later < (1 if is_gapped else RING)
     later = [one for one in history.by_key[key] if one.token is not None and one.token > claim.token]
     return sum(one.granted < view["asked"] for one in later) < 2
 

@@ -40,6 +40,8 @@ class Share:
         self.history, self.rng = history, rng
         self.numbers = itertools.count(1)
         self.ends = Counter()
+        self.known = set()
+        """The keys that each process has asked for."""
         self.granted = Counter()
         """The keys that agents hold."""
 
@@ -124,9 +126,13 @@ class Share:
         def note(event, **members):
             self.history.note(agent.name, event, claim=claim, **members)
 
+        asked = {(agent.name, agent.restarts, key) for key in order["keys"]}
+        first = sorted(key for *_, key in asked - self.known)
+        self.known |= asked
         note(
             "asked",
             keys=order["keys"],
+            first=first,
             permits=order.get("permits", 1),
             shares=order.get("shares", {}),
             occurrence=order.get("occurrence"),

@@ -203,7 +203,13 @@ class CoordinationCheckerTest(unittest.TestCase):
     def test_break_excuses_those_that_it_broke(self):
         broken = [event(2, "operator", "breaking", key="pool")]
         self.assertEqual(check(held("A", 1, 1, 5), held("B", 2, 3, 6), broken), [])
-        earlier = [event(0.2, "operator", "breaking", key="pool")]
+        # One that left before, and was answered later, may have broken the first.
+        answered = [event(0.2, "operator", "breaking", key="pool"), event(3, "operator", "broke", key="pool", number=1)]
+        self.assertEqual(check(held("A", 1, 1, 2.9), held("B", 2, 2.5, 6), answered), [])
+        earlier = [
+            event(0.2, "operator", "breaking", key="pool"),
+            event(0.3, "operator", "broke", key="pool", number=0),
+        ]
         self.assertEqual(len(check(held("A", 1, 1, 5), held("B", 2, 3, 6), earlier)), 1)
 
     def test_capacity_without_an_answer_may_come_or_not(self):
@@ -223,6 +229,17 @@ class CoordinationCheckerTest(unittest.TestCase):
         self.assertEqual(len(check(ended, others[0], late)), 1)
         self.assertEqual(check(ended, *others, late), [])
         self.assertEqual(len(check(capacity("pool", 1), ended, *others, late)), 1)
+
+    def test_first_request_of_a_process_may_come_back(self):
+        def ghost(ends, first, others="pool"):
+            ended = [*held("A", 1, 1, 2, first=first), *did(2.1, "A", "released")]
+            later = sum((held(f"B{one}", 2 + one, 3 + one, 3.5 + one, others) for one in range(ends)), [])
+            return check(capacity("pool", 99), ended, later, view(40, [entry("A", number=99)], size=99))
+
+        for ends, first, found in ((15, ["pool"], True), (16, ["pool"], False), (16, [], True)):
+            self.assertEqual(bool(ghost(ends, first)), found, (ends, first))
+        for ends, found in ((0, True), (1, False)):
+            self.assertEqual(bool(ghost(ends, ["pool"], "pool a")), found, ends)
 
     def test_waiter_that_was_paused_may_be_passed(self):
         history = list(BAD["passed"])

@@ -89,7 +89,7 @@ async fn recovery() {
             async move { granted(&heir, request.wait(Wait::Forever)).await }
         });
         sleep(LEASE / 2).await;
-        guard.heartbeat().await.expect("held");
+        guard.renew().await.expect("held");
         let died = Instant::now();
         guard.detach();
         let heir = waiting.await.expect("no panic");
@@ -120,7 +120,7 @@ async fn held_locks() {
     let cpu = cpu_seconds();
     sleep(RUN).await;
     let (heartbeats, cpu) = (f64::from(transport.take_sum()), cpu_seconds() - cpu);
-    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    let lost = guards.iter().filter(|guard| !guard.valid()).count();
     println!("{LOCKS} locks held by one client, leases of {LEASE:?}, {RUN:?} long");
     println!(
         "  memory {:.2} KB a lock ({before_mb:.1} to {held_mb:.1} MB)",

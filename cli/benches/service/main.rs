@@ -3,8 +3,12 @@
 //!
 //! Ratios compare alternating measurements of one run, because machines are shared and noisy.
 
-#![allow(clippy::disallowed_methods, reason = "a benchmark waits for what it measures")]
-#![allow(clippy::expect_used, clippy::cast_precision_loss, reason = "a benchmark that cannot run stops")]
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "a benchmark waits for what it measures, and stops where it cannot run"
+)]
 
 mod client;
 mod coordination;

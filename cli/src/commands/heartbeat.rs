@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use leasehold_client::{Client, Heartbeat, Heartbeats, LockRequest};
+use leasehold_client::{Client, Handover, Heartbeat, Heartbeats, LockRequest};
 
 use crate::Failure;
 use crate::connection::CommonArgs;
@@ -74,8 +74,9 @@ impl HeartbeatArgs {
 
 async fn keep(client: &Client, args: &HeartbeatArgs, interval: Duration) -> Result<(), Failure> {
     let mut signals = Signals::ending()?;
-    let request = LockRequest::new(args.lock.lock_key()).heartbeats(Heartbeats::Every(interval));
-    let guard = client.resume(request, args.lease_id.secret()).await?;
+    let handover = Handover::new(args.lock.lock_key(), args.lease_id.secret());
+    let request = LockRequest::new(handover.key.clone()).heartbeats(Heartbeats::Every(interval));
+    let guard = client.resume_with(request, handover).await?;
     tokio::select! {
         Some(loss) = guard.lost() => Err(Failure::lost(&loss)),
         received = signals.next_ending() => {

@@ -19,6 +19,7 @@ pub(crate) mod occurrence;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod terraform;
 pub(crate) mod token;
 pub(crate) mod transactions;
 pub(crate) mod watch;

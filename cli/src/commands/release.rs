@@ -41,7 +41,7 @@ pub(crate) async fn main(args: ReleaseArgs) -> Result<(), Failure> {
         release = release.delete();
     }
     let secret = args.lease_id.secret();
-    let releasing = client.release_by_id(args.lock.lock_key(), &secret, release);
+    let releasing = client.release(args.lock.lock_key(), &secret, release);
     let (outcome, words) = match args.common.patiently(releasing).await? {
         Released::Replayed => (ReleaseOutcome::Replayed, "was released before"),
         Released::Absent => (ReleaseOutcome::Absent, "is gone: there is no such row any more"),

@@ -13,8 +13,8 @@ use leasehold_api::Quota;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Credentials, CredentialsError, Front, Guard, Pulse, Server, ServerError, Settings, Store, Tls, TlsError,
-    TokenError, Tokens, console, exposed,
+    Credentials, CredentialsError, Front, Guard, Pulse, Server, ServerError, Settings, States, StatesError, Store, Tls,
+    TlsError, TokenError, Tokens, console, exposed, terraform,
 };
 use leasehold_transactions as transactions;
 use nix::unistd::geteuid;
@@ -94,6 +94,10 @@ pub(crate) struct ServeArgs {
     /// `~/.aws/credentials`. Without it, any signature will do.
     #[arg(long, value_name = "PATH", requires = "expose_dynamodb")]
     dynamodb_credentials: Option<PathBuf>,
+
+    /// Serve Terraform's states in this folder at /v1/terraform?state=NAME, each written only under its lock.
+    #[arg(long, value_name = "DIR", conflicts_with = "sort_key", env = "LEASEHOLD_TERRAFORM_STATE")]
+    terraform_state: Option<PathBuf>,
 
     /// The name of the table of the locks. It is created where it is missing.
     #[arg(long, value_name = "NAME", default_value = "leasehold", env = "LEASEHOLD_TABLE_NAME")]
@@ -203,6 +207,9 @@ pub(crate) enum ServeError {
          ~/.aws/credentials with --dynamodb-credentials"
     )]
     Exposed(SocketAddr),
+    /// The folder of Terraform's states cannot be used.
+    #[error("{0}")]
+    States(#[from] StatesError),
     /// A port cannot be opened.
     #[error("cannot listen on {address}: {source}; name another with {flag}")]
     Listen {
@@ -250,6 +257,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         return Err(ServeError::Open(wanted));
     }
     let (tokens, tls, credentials) = (args.tokens()?, args.tls()?, args.credentials()?);
+    let states = args.terraform_state.as_deref().map(States::open).transpose()?;
     // The tables come before the port: an open port belongs to a working service.
     let server = Server::open(args.settings()).await?.with_quota(args.quota());
     let listener = match activated {
@@ -272,7 +280,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     args.warn(address);
     args.announce(address, exposed.as_ref().map(|(address, _)| *address));
     let guard = Guard::new(wanted.ip(), &args.allow_host);
-    let front = Front { guard, tokens, tls, name: args.url(address) };
+    let front = Front { guard, tokens, tls, states, name: args.url(address) };
     let signs_of_life = systemd::watchdog().map(|pause| tokio::spawn(give_signs_of_life(server.pulse(), pause)));
     systemd::notify(NotifyState::Ready);
     let stopping = async {
@@ -368,11 +376,14 @@ impl ServeArgs {
             format!("  dynamodb  {scheme}://{address} ({by})\n")
         });
         let url = self.url(address);
+        let states = self.terraform_state.as_ref().map_or_else(String::new, |folder| {
+            format!("  terraform {url}{}?state=NAME, in the folder {}\n", terraform::PATH, folder.display())
+        });
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
             "Leasehold listens on {url}\n  \
                tables    {} and {}, {store}\n\
-             {exposed}  \
+             {exposed}{states}  \
                console   {url}{}\n  \
                try       curl{token} --json '{{\"key\":\"hello\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",

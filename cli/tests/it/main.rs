@@ -23,5 +23,6 @@ mod printed;
 mod run;
 mod serve;
 mod support;
+mod terraform;
 mod transfers;
 mod watch;

@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "run",
     "elect",
     "acquire",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 21] = [
     "transactions",
     "watch",
     "serve",
+    "terraform",
     "agent",
     "backup",
     "restore",

@@ -70,11 +70,11 @@ class Bridge:
         with self._portal.wrap_async_context_manager(made) as guard:
             yield Bridge(self._portal, guard)
 
-    def run_transaction(self, body: Callable[[Any], Any], **options: Any) -> Any:
+    def transaction(self, body: Callable[[Any], Any], **options: Any) -> Any:
         async def asynchronous(tx: aio.Transaction) -> Any:
             return await anyio.to_thread.run_sync(body, Bridge(self._portal, tx))
 
-        return self._portal.call(partial(self._inner.run_transaction, asynchronous, **options))
+        return self._portal.call(partial(self._inner.transaction, asynchronous, **options))
 
     def __enter__(self) -> Bridge:
         self._portal.call(self._inner.__aenter__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing, asynccontextmanager
@@ -137,7 +138,7 @@ async def block(client: aio.Client, key: str) -> None:
 
 async def renew(client: aio.Client, key: str) -> None:
     async with (await client.acquire(key)).granted() as guard:
-        await guard.heartbeat(data="x")
+        await guard.renew(data="x")
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
@@ -364,8 +365,8 @@ async def test_heartbeats_go_on_without_the_task_that_acquired(service: str, key
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
         await anyio.sleep(3.2)
-        assert guards[0].is_held
-    assert not guards[0].is_held, "closing the client releases"
+        assert guards[0].valid
+    assert not guards[0].valid, "closing the client releases"
 
 
 async def test_idle_connection_that_was_closed_costs_nothing(proxy: Proxy, key: str) -> None:
@@ -512,12 +513,12 @@ async def move(tx: aio.Transaction, source: str, target: str) -> None:
 
 
 async def in_block(client: aio.Client, source: str, target: str) -> None:
-    async with client.transaction() as tx:
+    async with await client.begin_transaction() as tx:
         await move(tx, source, target)
 
 
 async def in_body(client: aio.Client, source: str, target: str) -> None:
-    await client.run_transaction(partial(move, source=source, target=target))
+    await client.transaction(partial(move, source=source, target=target))
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["scope", "task"])
@@ -578,7 +579,7 @@ async def test_rollback_goes_on_after_the_cancelled_block(bank: Bank) -> None:
         proxy.fault = only("rollback", Answer(503, headers={"Retry-After": "2"}), times=1)
         async with client_of(proxy.url) as client:
             with anyio.CancelScope() as scope:
-                async with client.transaction() as tx:
+                async with await client.begin_transaction() as tx:
                     await move(tx, moe, larry)
                     scope.cancel()
                     await anyio.sleep(60)
@@ -591,5 +592,27 @@ async def test_side_by_side_transactions_neither_make_nor_lose_money(bank: Bank)
     async with client_of(bank.url) as client, anyio.create_task_group() as tasks:
         for number in range(6):
             body = partial(move, source=accounts[number % 3], target=accounts[(number + 1) % 3])
-            tasks.start_soon(partial(client.run_transaction, body, tries=100, deadline=60))
+            tasks.start_soon(partial(client.transaction, body, tries=100, deadline=60))
     assert [bank.balance(account) for account in accounts] == [100] * 3
+
+
+async def test_close_bounds_the_releases_at_once(proxy: Proxy, key: str) -> None:
+    under_way: list[int] = []
+    most: list[int] = []
+    lock = threading.Lock()
+
+    def fault(request: Seen) -> Any:
+        if request.action == "release":
+            with lock:
+                under_way.append(1)
+                most.append(len(under_way))
+            time.sleep(0.05)
+            with lock:
+                under_way.pop()
+
+    proxy.fault = fault
+    async with client_of(proxy.url) as client:
+        for number in range(60):
+            (await client.acquire(f"{key}-{number}")).granted()
+    assert len(most) == 60
+    assert max(most) <= 32, "as with threads"

@@ -13,17 +13,17 @@ from proxy import Answer, DropAnswer, Proxy, Refuse, Seen, only
 from test_watching import Background
 
 from leasehold import (
+    AllGuard,
     AlreadyDone,
     Client,
-    Done,
     Guard,
     Held,
     InvalidRequest,
     LeaseholdError,
     LockHeld,
     LockLost,
-    LocksGuard,
     LockView,
+    OccurrenceDone,
     Permits,
     Ran,
     SemaphoreView,
@@ -62,16 +62,16 @@ def states(client: Client, keys: list[str]) -> list[str]:
 
 def test_all_locks_are_granted_under_one_token(client: Client, key: str) -> None:
     guard = client.try_acquire_all(pair(key))
-    assert isinstance(guard, LocksGuard)
+    assert isinstance(guard, AllGuard)
     assert guard.keys == tuple(pair(key))
-    assert guard.is_held
+    assert guard.valid
     assert 0 < guard.remaining() <= guard.lease == 30
     assert {client.get(name).fencing_token for name in pair(key)} == {guard.fencing_token}
-    guard.heartbeat(lease=40)
+    guard.renew(lease=40)
     assert guard.lease == 40
     guard.release()
     guard.release()
-    assert not guard.is_held
+    assert not guard.valid
     assert guard.lost is None
     assert states(client, pair(key)) == ["released", "released"]
 
@@ -89,7 +89,7 @@ def test_none_is_granted_where_one_is_held(client: Client, make_client: MakeClie
 def test_heartbeats_keep_all_locks(make_client: MakeClient, key: str) -> None:
     guard = make_client().acquire_all(pair(key), lease=3, heartbeat_interval=0.2).granted()
     time.sleep(3.2)
-    assert guard.is_held
+    assert guard.valid
     assert isinstance(make_client().try_acquire(pair(key)[0]), Held)
 
 
@@ -101,9 +101,9 @@ def test_one_lost_is_all_lost(client: Client, make_client: MakeClient, key: str)
     assert guard.wait_lost(60) == "released"
     eventually(lambda: told == [guard])
     with pytest.raises(LockLost) as error:
-        guard.check()
+        guard.ensure_held()
     assert error.value.key == pair(key)[1]
-    assert not guard.is_held
+    assert not guard.valid
     eventually(lambda: states(client, pair(key)) == ["released", "released"])
     with pytest.raises(LockLost):
         guard.release()
@@ -112,7 +112,7 @@ def test_one_lost_is_all_lost(client: Client, make_client: MakeClient, key: str)
 def test_block_releases_all(client: Client, key: str) -> None:
     with client.lock_all(pair(key)) as guard:
         assert states(client, pair(key)) == ["held", "held"]
-        assert guard.is_held
+        assert guard.valid
     assert states(client, pair(key)) == ["released", "released"]
 
 
@@ -127,7 +127,7 @@ def test_waiter_for_several_locks_looks_and_does_not_ask(
     eventually(lambda: proxy.count("watch") > seen + 2)
     assert proxy.count("acquire-all") == 1, "the other one is held and alive"
     holders[1].release()
-    assert isinstance(waiting.wait(), LocksGuard)
+    assert isinstance(waiting.wait(), AllGuard)
     assert proxy.count("acquire-all") == 2
 
 
@@ -144,7 +144,7 @@ def test_several_locks_are_polled_without_watches(proxy: Proxy, observed: Client
     waiting = Background(lambda: observed.acquire_all(pair(key), wait=30))
     eventually(lambda: proxy.count("lock") > 1)
     holder.release()
-    assert isinstance(waiting.wait(), LocksGuard)
+    assert isinstance(waiting.wait(), AllGuard)
     assert (proxy.count("watch"), proxy.count("acquire-all")) == (1, 2)
 
 
@@ -170,7 +170,7 @@ def test_lost_answer_of_several_costs_a_retry(
 ) -> None:
     proxy.fault = only("acquire-all", fault, times=2)
     guard = observed.acquire_all(pair(key)).granted()
-    assert guard.is_held
+    assert guard.valid
     assert len({r.content for r in proxy.seen if r.action == "acquire-all"}) == 1, "byte for byte"
 
 
@@ -225,11 +225,11 @@ def free(client: Client, key: str) -> int:
 
 def test_lock_and_permits_are_granted_under_one_token(client: Client, key: str) -> None:
     guard = client.try_acquire_all(mixed(key))
-    assert isinstance(guard, LocksGuard)
+    assert isinstance(guard, AllGuard)
     assert (guard.keys, guard.permits) == ((f"{key}-a", f"{key}-pool"), {f"{key}-pool": 2})
     (holder,) = client.get_semaphore(f"{key}-pool").holders
     assert holder.fencing_token == client.get(f"{key}-a").fencing_token == guard.fencing_token
-    guard.heartbeat(lease=40)
+    guard.renew(lease=40)
     assert guard.lease == 40
     guard.release()
     assert (states(client, [f"{key}-a"]), free(client, key)) == (["released"], 3)
@@ -243,7 +243,7 @@ def test_none_is_granted_where_permits_are_missing(client: Client, make_client: 
     assert held.lock.available == 1
     assert states(client, [f"{key}-a"]) == ["absent"]
     with client.lock_all(mixed(key, 1)) as guard:
-        assert guard.is_held
+        assert guard.valid
 
 
 def test_waiter_for_permits_among_several_looks(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
@@ -252,7 +252,7 @@ def test_waiter_for_permits_among_several_looks(proxy: Proxy, observed: Client, 
     eventually(lambda: proxy.count("watch") > 0)
     assert proxy.count("acquire-all") == 1
     holder.release()
-    assert isinstance(waiting.wait(), LocksGuard)
+    assert isinstance(waiting.wait(), AllGuard)
     assert proxy.count("acquire-all") == 2
 
 
@@ -286,11 +286,11 @@ def test_permits_that_were_given_up_are_taken_back(proxy: Proxy, observed: Clien
 
 
 def test_occurrence_is_set_back_by_an_operator(client: Client, key: str, kind: str) -> None:
-    def run(occurrence: str) -> Ran[Any] | Done:
+    def run(occurrence: str) -> Ran[Any] | AlreadyDone:
         return client.once(key, occurrence, lambda guard: returning(None, kind))
 
     run("9999")
-    assert isinstance(run("2026-2"), Done)
+    assert isinstance(run("2026-2"), AlreadyDone)
     seen = client.get(key).record_version_number
     version = client.set_occurrence(key, "2026-1", seen)
     assert client.get(key).record_version_number == version
@@ -309,14 +309,14 @@ def test_occurrence_runs_once(client: Client, make_client: MakeClient, key: str,
     first = client.once(key, "2026-11-21T02", body)
     assert first == Ran("41 rows")
     again = make_client().once(key, "2026-11-21T02", body)
-    assert isinstance(again, Done)
+    assert isinstance(again, AlreadyDone)
     assert again.data == b"41 rows"
     assert again.lock is not None
     assert again.lock.last_occurrence == "2026-11-21T02"
-    assert isinstance(make_client().once(key, "2026-11-21T01", body), Done), "an earlier one is late"
+    assert isinstance(make_client().once(key, "2026-11-21T01", body), AlreadyDone), "an earlier one is late"
     assert len(ran) == 1
     assert isinstance(make_client().once(key, "2026-11-21T03", body), Ran)
-    with pytest.raises(AlreadyDone):
+    with pytest.raises(OccurrenceDone):
         client.try_acquire(key, occurrence="2026-11-21T03")
 
 
@@ -339,7 +339,7 @@ def test_occurrence_that_failed_is_tried_again(client: Client, key: str, kind: s
     assert client.once(key, "1", lambda guard: returning(None, kind)) == Ran(None)
     with pytest.raises(KeyError, match="mine"):
         client.once(key, "2", fail, at_most_once=True)
-    assert isinstance(client.once(key, "2", fail), Done)
+    assert isinstance(client.once(key, "2", fail), AlreadyDone)
 
 
 def test_completion_is_repeated_until_it_is_stored(
@@ -392,7 +392,7 @@ def test_holder_with_a_delay_believes_in_less(client: Client, key: str) -> None:
     guard = client.acquire(key, lease=33, lock_delay=30, manual_heartbeats=True).granted()
     assert guard.remaining() <= 3
     assert client.get(key).lease == 33
-    guard.heartbeat()
+    guard.renew()
     assert guard.remaining() <= 3
     assert guard.wait_lost(60) == "expired"
     assert isinstance(client.try_acquire(key), Held), "nobody else may have it yet"
@@ -405,7 +405,7 @@ def test_holder_with_a_delay_believes_in_less(client: Client, key: str) -> None:
 def test_heartbeats_keep_pace_with_the_shorter_time(client: Client, key: str) -> None:
     guard = client.acquire(key, lease=20, lock_delay=17).granted()
     assert guard.wait_lost(4) is None, "three quarters of a second between two"
-    assert guard.is_held
+    assert guard.valid
     with pytest.raises(InvalidRequest):
         client.acquire(f"{key}-other", lease=20, lock_delay=19, heartbeat_interval=0.6)
 
@@ -446,7 +446,7 @@ def test_observer_sees_each_change(make_client: MakeClient, client: Client, key:
     eventually(lambda: followed.seen == [None])
     guard = client.acquire(key, data="one", manual_heartbeats=True).granted()
     eventually(lambda: len(followed.seen) == 2)
-    guard.heartbeat(data="two")
+    guard.renew(data="two")
     eventually(lambda: len(followed.seen) == 3)
     guard.release(delete=True)
     eventually(lambda: len(followed.seen) == 4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import Client, Done, Guard, Held, InvalidRequest, LockHeld, Ran, WouldDeadlock, aio
+from leasehold import AlreadyDone, Client, Guard, Held, InvalidRequest, LockHeld, Ran, WouldDeadlock, aio
 from leasehold._world import World
 
 
@@ -26,7 +26,7 @@ def test_function_runs_under_its_lock(service: str, key: str) -> None:
         @client.locked(key)
         def state(suffix: str, *, guard: Guard) -> str:
             """Tells the state."""
-            assert guard.is_held
+            assert guard.valid
             return client.get(key).state + suffix
 
         assert state("!") == "held!"  # type: ignore[call-arg]
@@ -64,7 +64,7 @@ def test_function_runs_once_in_each_period(service: str, key: str) -> None:
         here, there = client.once_every(key, hours=1)(job), other.once_every(key, minutes=60)(job)
         assert here() == Ran("run 1")
         done = there()
-        assert isinstance(done, Done)
+        assert isinstance(done, AlreadyDone)
         assert done.data == b"run 1"
         calendar.at += 3_600_000
         assert there() == Ran("run 2")
@@ -95,7 +95,7 @@ def test_coroutine_functions_have_the_same_decorators(service: str, key: str) ->
 
             @client.locked(key)
             async def state(*, guard: Any = None) -> str:
-                assert guard.is_held
+                assert guard.valid
                 return (await client.get(key)).state
 
             assert await state() == "held"
@@ -105,7 +105,7 @@ def test_coroutine_functions_have_the_same_decorators(service: str, key: str) ->
                 return "done"
 
             assert await job() == Ran("done")
-            assert isinstance(await job(), Done)
+            assert isinstance(await job(), AlreadyDone)
             with pytest.raises(InvalidRequest, match="of the other kind"):
                 client.locked(key)(lambda: None)  # type: ignore[arg-type, return-value]
 

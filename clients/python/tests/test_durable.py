@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,11 +15,12 @@ pytest.importorskip("aws_durable_execution_sdk_python_testing", reason="needs th
 from aws_durable_execution_sdk_python import durable_execution
 from aws_durable_execution_sdk_python.config import Duration
 from aws_durable_execution_sdk_python_testing import DurableFunctionTestRunner
+from conftest import eventually
 
 from leasehold import Client, LockNotFound
 from leasehold._acquisition import Acquisition
 from leasehold._world import World
-from leasehold.durable import lock_step
+from leasehold.durable import Waiters, lock_step
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -88,11 +89,51 @@ def test_function_sleeps_while_another_holds_the_lock(locks: Client, service: st
     assert state(locks, key) == "released"
 
 
-def test_wait_is_bounded(locks: Client, service: str, key: str) -> None:
-    other = Client(service).acquire(key, lease=20).granted()
+class Table:
+    """The table of the waiters, which tells of each row."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], object] = lambda row: None) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._tell = tell
+
+    def put_item(self, **arguments: Any) -> None:
+        assert arguments["TableName"] == "waiters"
+        self.rows.append(arguments["Item"])
+        self._tell(arguments["Item"])
+
+
+def test_waker_ends_the_sleep(locks: Client, service: str, key: str) -> None:
+    other = Client(service).acquire(key, lease="1h", manual_heartbeats=True).granted()
+    table, invocations = Table(), []
 
     def handler(event: Any, context: Any) -> Any:
-        with lock_step(context, key, client=locks, lease="5m", wait="10s"):
+        invocations.append(state(locks, key))
+        waiters = Waiters("waiters", table)
+        with lock_step(context, key, client=locks, lease="5m", waiters=waiters) as lock:
+            return lock.fencing_token
+
+    with DurableFunctionTestRunner(durable_execution(handler), poll_interval=0.05) as runner:
+        arn = runner.run_async(execution_timeout=120)
+        callback = runner.wait_for_callback(arn, name=f"lock {key} sleep", timeout=60)
+        eventually(lambda: len(table.rows) == 1)
+        other.release()
+        runner.send_callback_success(callback_id=callback)
+        result = runner.wait_for_result(arn, timeout=60)
+    assert result.status.value == "SUCCEEDED"
+    (row,) = table.rows
+    assert (row["lock"], row["token"]) == ({"S": f'["{key}"]'}, {"S": callback})
+    assert row["isCallback"] == {"BOOL": True}
+    assert len(invocations) > 1, "it ended, and was invoked again"
+    assert int(result.result) > other.fencing_token
+    assert state(locks, key) == "released"
+
+
+@pytest.mark.parametrize("waiters", [None, Waiters("waiters", Table())])
+def test_wait_is_bounded(locks: Client, service: str, key: str, waiters: Waiters | None) -> None:
+    other = Client(service).acquire(key, lease=3).granted()
+
+    def handler(event: Any, context: Any) -> Any:
+        with lock_step(context, key, client=locks, lease="5m", wait="5s", waiters=waiters):
             return "never"
 
     result = run(handler)

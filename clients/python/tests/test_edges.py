@@ -61,11 +61,11 @@ def test_reentrant_lock_is_the_outer_one(service: str, key: str) -> None:
         with client.lock(key) as outer:
             with client.lock(key, reentrant=True) as inner:
                 assert inner is outer
-            assert outer.is_held, "the inner block releases nothing"
+            assert outer.valid, "the inner block releases nothing"
         assert client.get(key).state == "released"
         with client.lock(key, reentrant=True) as guard:
             assert guard is not outer
-        assert not guard.is_held
+        assert not guard.valid
 
 
 def test_other_threads_wait_for_a_lock_as_before(service: str, key: str) -> None:
@@ -77,7 +77,7 @@ def test_other_threads_wait_for_a_lock_as_before(service: str, key: str) -> None
         time.sleep(0.2)
         guard.release()
         thread.join(60)
-        assert got[0].is_held
+        assert got[0].valid
 
 
 def test_holder_of_all_permits_cannot_wait_for_one(service: str, key: str) -> None:
@@ -189,9 +189,9 @@ def test_hold_ends_with_its_longest_time(make_client: MakeClient, key: str) -> N
     guard = client.acquire(key, max_hold="300ms").granted()
     assert guard.remaining() <= 0.3
     assert guard.wait_lost(60) == "max-hold"
-    assert not guard.is_held
+    assert not guard.valid
     with pytest.raises(LockLost, match="max-hold"):
-        guard.check()
+        guard.ensure_held()
     assert make_client().get(key).state == "held", "its work may go on: the lease runs out"
     with pytest.raises(InvalidRequest, match="max_hold: must be above zero"):
         client.acquire(key, max_hold=0)
@@ -202,7 +202,7 @@ FORGOTTEN = {
         import sys, leasehold
         client = leasehold.Client(sys.argv[1])
         guard = client.acquire(sys.argv[2], lease=600).granted()
-        print(guard.is_held)
+        print(guard.valid)
         """,
     "asyncio": """
         import asyncio, sys
@@ -210,7 +210,7 @@ FORGOTTEN = {
         async def main():
             client = aio.Client(sys.argv[1])
             guard = (await client.acquire(sys.argv[2], lease=600)).granted()
-            print(guard.is_held)
+            print(guard.valid)
         asyncio.run(main())
         """,
 }
@@ -266,7 +266,7 @@ def test_lease_is_any_form_of_duration(make_client: MakeClient, key: str, lease:
     assert client.acquire(key).granted().lease == 30
     guard = make_client().acquire(f"{key}-own", lease=lease, wait="1s", heartbeat_interval="1s").granted()
     assert guard.lease == 30
-    guard.heartbeat(lease="1m")
+    guard.renew(lease="1m")
     assert guard.lease == 60
     assert client.get(key).lease == 30
 

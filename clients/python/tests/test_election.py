@@ -68,7 +68,7 @@ def test_body_is_called_again_after_a_loss(make_client: MakeClient, key: str) ->
         if len(tokens) == 1:
             broken(operator, key)
             guard.wait_lost(60)
-            guard.check()
+            guard.ensure_held()
         return "done"
 
     election = Election(make_client(heartbeat_interval=0.1, lease=30), key)

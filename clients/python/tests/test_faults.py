@@ -44,14 +44,14 @@ def test_lost_answer_of_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeCl
     guard = make_client(proxy.url, heartbeat_interval=0.5).acquire(key).granted()
     proxy.fault = only("heartbeat", DropAnswer(), times=3)
     eventually(lambda: proxy.count("heartbeat") >= 5)
-    assert guard.is_held
+    assert guard.valid
     assert all(r.body["leaseDurationMs"] == 20_000 for r in proxy.seen if r.action == "heartbeat")
 
 
 def test_heartbeat_by_lease_id_is_repeated_under_its_number(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=60, manual_heartbeats=True).granted()
-    guard.heartbeat()
+    guard.renew()
     proxy.fault = only("heartbeat", DropAnswer(), times=1)
     seen = len(proxy.seen)
     renewed = client.heartbeat(key, guard.lease_id, data=b"stateless")
@@ -126,7 +126,7 @@ def test_interrupted_acquire_is_taken_back(
         client.acquire(key, lease=60)
     direct = make_client(service)
     eventually(lambda: any(lock.state == "released" for lock in direct.list() if lock.key == key))
-    assert not any(isinstance(guard, Guard) and guard.is_held for guard in client._core.guards)
+    assert not any(isinstance(guard, Guard) and guard.valid for guard in client._core.guards)
 
 
 def test_lock_granted_to_a_cancelled_wait_is_given_back(
@@ -184,7 +184,7 @@ def test_grant_that_arrives_after_its_lease_is_asked_for_again(
 def test_retry_after_is_waited_for(proxy: Proxy, make_client: MakeClient, key: str, answer: Fault) -> None:
     proxy.fault = only("acquire", answer, times=1)
     start = time.monotonic()
-    assert make_client(proxy.url).acquire(key).granted().is_held
+    assert make_client(proxy.url).acquire(key).granted().valid
     assert time.monotonic() - start >= 1
 
 
@@ -208,7 +208,7 @@ def test_outage_shorter_than_the_lease_is_no_loss(
     eventually(lambda: proxy.count("heartbeat") > before + (0 if isinstance(trouble, Hang) else 2))
     proxy.fault = lambda request: None
     eventually(lambda: guard.record_version_number != version)
-    assert guard.is_held
+    assert guard.valid
     assert guard.lost is None
 
 
@@ -227,10 +227,10 @@ def test_outage_longer_than_the_lease_is_a_loss_by_expiry(
     assert guard.wait_lost(60) == "expired"
     assert told.wait(60)
     with pytest.raises(LockLost) as error:
-        guard.check()
+        guard.ensure_held()
     assert isinstance(error.value.__cause__, cause)
     proxy.fault = lambda request: None
-    assert not guard.is_held, "what was lost stays lost"
+    assert not guard.valid, "what was lost stays lost"
     assert client.get(key).state == "held", "and is not released"
 
 
@@ -239,7 +239,7 @@ def test_patience_does_not_cost_the_lock(proxy: Proxy, make_client: MakeClient, 
     guard = make_client(proxy.url).acquire(key, lease=4, heartbeat_interval=0.3).granted()
     proxy.fault = only("heartbeat", Answer(503, headers={"Retry-After": "60"}), times=1)
     assert guard.wait_lost(4.5) is None
-    assert guard.is_held
+    assert guard.valid
 
 
 def test_answer_after_the_lease_does_not_revive_it(proxy: Proxy, make_client: MakeClient, key: str) -> None:
@@ -247,7 +247,7 @@ def test_answer_after_the_lease_does_not_revive_it(proxy: Proxy, make_client: Ma
     time.sleep(0.22)
     proxy.fault = only("heartbeat", Delay(0.13))  # within the time-out of the request, but not within the lease
     with pytest.raises(LockLost) as error:
-        guard.heartbeat()
+        guard.renew()
     assert error.value.reason == "expired"
 
 
@@ -255,10 +255,10 @@ def test_heartbeat_and_resume_count_from_before_the_sending(proxy: Proxy, make_c
     client = make_client(proxy.url)
     guard = client.acquire(key, lease=20, manual_heartbeats=True).granted()
     proxy.fault = only("heartbeat", Delay(0.3))
-    guard.heartbeat()
+    guard.renew()
     assert guard.remaining() <= 19.7
     handed = guard.detach()
-    resumed = client.resume(key, handed.lease_id, sequence=handed.sequence, manual_heartbeats=True)
+    resumed = client.resume(handed, manual_heartbeats=True)
     assert resumed.remaining() <= 19.7
 
 
@@ -266,12 +266,12 @@ def test_heartbeat_by_hand_is_tried_again(proxy: Proxy, make_client: MakeClient,
     guard = make_client(proxy.url).acquire(key, manual_heartbeats=True).granted()
     version = guard.record_version_number
     proxy.fault = only("heartbeat", Refuse(), times=3)
-    guard.heartbeat()
+    guard.renew()
     assert guard.record_version_number != version
     proxy.fault = only("heartbeat", Answer(400, b'{"type":"invalid-request","field":"data"}'))
     with pytest.raises(InvalidRequest):
-        guard.heartbeat(data="x")
-    assert guard.is_held
+        guard.renew(data="x")
+    assert guard.valid
 
 
 def test_heartbeat_goes_on_when_the_failed_one_ends_late(
@@ -283,7 +283,7 @@ def test_heartbeat_goes_on_when_the_failed_one_ends_late(
     proxy.fault = only("heartbeat", Refuse())
     before = proxy.count("heartbeat")
     eventually(lambda: proxy.count("heartbeat") > before + 5, within=15)
-    assert guard.is_held
+    assert guard.valid
 
 
 def test_release_during_a_heartbeat_is_no_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
@@ -306,15 +306,15 @@ def test_holding_on_survives_an_outage_but_no_theft(
     guard = make_client(proxy.url).acquire(key, lease=0.8, hold_on_unavailable=True).granted()
     proxy.fault = lambda request: Refuse()
     assert guard.wait_lost(2.0) is None
-    assert guard.is_held
+    assert guard.valid
     assert guard.remaining() == 0.0, "nothing is certain any more"
     with pytest.raises(Unavailable):
-        guard.heartbeat()
+        guard.renew()
     proxy.fault = lambda request: None
     eventually(lambda: guard.remaining() > 0)
     proxy.fault = lambda request: Refuse()
     make_client(service).acquire(key, wait=20).granted()
-    assert guard.is_held, "the other one is not known of"
+    assert guard.valid, "the other one is not known of"
     proxy.fault = lambda request: None
     assert guard.wait_lost(60) == "taken-over"
 
@@ -335,7 +335,7 @@ def test_heartbeats_that_hang_do_not_make_others_late(proxy: Proxy, make_client:
         time.sleep(0.02)
     assert {guard.lost for guard in stuck} == {"expired"}
     assert worst > 1.5, "renewed in time, while twenty others hung"
-    assert all(guard.is_held for guard in well)
+    assert all(guard.valid for guard in well)
 
 
 def test_at_risk_is_told_before_the_loss(proxy: Proxy, make_client: MakeClient, key: str) -> None:
@@ -365,7 +365,7 @@ def test_result_of_a_block_survives_an_undelivered_release(
     client = make_client(proxy.url)
     with client.lock(key) as guard:
         proxy.fault = only("release", Refuse())
-    assert not guard.is_held
+    assert not guard.valid
     with pytest.raises(Unavailable):
         guard.release()
     proxy.fault = lambda request: None
@@ -384,7 +384,7 @@ def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, ke
     with pytest.raises(CloseError) as error:
         client.close()
     assert [type(failure) for failure in error.value.errors] == [Forbidden]
-    assert not any(guard.is_held for guard in guards)
+    assert not any(guard.valid for guard in guards)
     direct = make_client()
     assert [direct.get(f"{key}-{number}").state for number in range(4)] == ["released", "held"] + ["released"] * 2
     with pytest.raises(KeyError, match="the body's"), client:
@@ -436,7 +436,7 @@ def test_token_that_cannot_be_fetched_is_an_outage(
     with caplog.at_level(logging.WARNING):
         assert guard.wait_lost(60) == "expired"
     with pytest.raises(LockLost) as error:
-        guard.check()
+        guard.ensure_held()
     assert isinstance(error.value.__cause__, OSError)
     with pytest.raises(OSError, match="no token"):
         client.try_acquire(key)
@@ -469,7 +469,7 @@ def test_two_heartbeats_of_one_guard_are_never_under_way_at_once(
                 under_way.pop()
 
     proxy.fault = fault
-    threads = [threading.Thread(target=guard.heartbeat) for _ in range(5)]
+    threads = [threading.Thread(target=guard.renew) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -161,9 +161,9 @@ def test_permits_and_several_locks_live_without_an_api(client: Client, key: str)
     assert client.set_capacity(key, 3, 2) == 2
     assert client.break_entry(key, holder.holder_id, holder.version) == "released"
     with pytest.raises(LockLost):
-        guard.heartbeat()
+        guard.renew()
     with client.lock_all([key + "-a", key + "-b"]) as both:
-        both.heartbeat()
+        both.renew()
         assert client.get(key + "-a").fencing_token == both.fencing_token
 
 
@@ -175,7 +175,7 @@ def test_transactions_live_without_an_api(client: Client, bank: Bank) -> None:
         assert account is not None
         tx.put(TABLE, {"id": moe, "balance": account["balance"] - 30})
 
-    client.run_transaction(spend)
+    client.transaction(spend)
     assert bank.balance(moe) == 70
     assert client.read_item(TABLE, {"id": moe}) == {"id": moe, "balance": 70}
     items = client.list_items(TABLE, key_condition="id = :id", values={":id": moe})
@@ -222,7 +222,7 @@ def test_asynchronous_client_invokes_too(function: Function, key: str, backend: 
     async def main() -> None:
         async with aio.Client(function, lease=20.0) as client:
             async with client.lock(key) as guard:
-                await guard.heartbeat(data="x")
+                await guard.renew(data="x")
             assert (await client.get(key)).state == "released"
 
     anyio.run(main, backend=backend)

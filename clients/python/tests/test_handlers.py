@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, broken, eventually
-from proxy import Answer, Proxy, Seen, only
+from proxy import Answer, DropAnswer, Proxy, Seen, only
 
-from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost
+from leasehold import Client, Held, InvalidRequest, LockHeld, LockLost, Unavailable
 from leasehold._invocation import FROZEN
 from leasehold.handlers import InvocationGuard, locked
 
@@ -87,7 +87,7 @@ def test_guard_is_in_the_context_and_a_keyword(client: Client, key: str) -> None
     @locked(key=key, client=client)
     def handler(event: Any, context: Any, guard: InvocationGuard) -> int:
         assert guard is context.leasehold
-        assert guard.is_held
+        assert guard.valid
         assert guard.remaining() > 0
         return int(guard.fencing_token)
 
@@ -120,7 +120,7 @@ def test_heartbeats_never_outlast_the_margin(client: Client, key: str) -> None:
     @locked(key=key, client=client, lease=2.0, margin=0.5)
     def handler(event: Any, context: Any) -> None:
         before = context.get_remaining_time_in_millis() / 1000
-        while context.leasehold.is_held:
+        while context.leasehold.valid:
             seen = client.get(key)
             if seen.record_version_number not in leases:
                 # It was carried out after the look before, so less than `before` was left. It may have waited on its
@@ -137,21 +137,21 @@ def test_heartbeats_never_outlast_the_margin(client: Client, key: str) -> None:
 def test_work_that_goes_on_is_told_and_the_lock_released(client: Client, key: str) -> None:
     told = threading.Event()
 
-    @locked(key=key, client=client, margin=1.0)
+    @locked(key=key, client=client, margin=8.0)
     def handler(event: Any, context: Any) -> None:
         guard = context.leasehold
         guard.on_lost(lambda _: told.set())
         assert told.wait(30)
         assert guard.lost == "deadline"
-        assert not guard.is_held
+        assert not guard.valid
         assert guard.remaining() == 0.0
         with pytest.raises(LockLost, match="deadline"):
-            guard.check()
-        assert context.get_remaining_time_in_millis() > 0
+            guard.ensure_held()
         eventually(lambda: is_free(client, key))
+        assert context.get_remaining_time_in_millis() > 0, "half a margin is left for the release"
 
     with pytest.raises(LockLost, match="deadline"):
-        handler({}, Context(2.0))
+        handler({}, Context(9.0))
 
 
 def test_handler_ends_after_the_release_that_the_deadline_began(
@@ -251,6 +251,7 @@ def test_contention_is_answered_as_chosen(
                 handler({}, context)
         # A wait takes its time, and leaves what the work needs.
         assert (context.get_remaining_time_in_millis() <= 28_600) == (on_contention == "wait")
+        assert context.get_remaining_time_in_millis() > 10_000
     assert handler({}, Context()) == "ran"
 
 
@@ -283,25 +284,73 @@ def test_lease_is_cut_after_a_long_wait(client: Client, make_client: MakeClient,
 def test_nothing_is_believed_after_a_freeze_until_a_heartbeat(make_client: MakeClient, proxy: Proxy, key: str) -> None:
     client = make_client(proxy.url)
 
-    @locked(key=key, client=client)
+    @locked(key=key, client=client, lease="1h")
     def handler(event: Any, context: Any) -> None:
         guard = context.leasehold
         proxy.fault = only("heartbeat", Answer(503))
         guard._pulse -= FROZEN + 1  # as after a thaw: the process gave no sign of life for so long
-        assert not guard.is_held
+        assert not guard.valid
         assert guard.remaining() == 0.0
         proxy.let_pass()
         before = proxy.count("heartbeat")
-        guard.check()
+        guard.ensure_held()
         assert proxy.count("heartbeat") > before
-        assert guard.is_held
+        assert guard.valid
+        guard._pulse -= FROZEN + 1
+        assert not guard.valid
+        eventually(lambda: guard.valid)  # a heartbeat is sent after a thaw, though nobody asks
         broken(make_client(), key)
         guard._pulse -= FROZEN + 1
         with pytest.raises(LockLost):
-            guard.check()
+            guard.ensure_held()
 
     with pytest.raises(LockLost):
-        handler({}, Context())
+        handler({}, Context(900.0))
+
+
+def test_heartbeat_from_before_a_freeze_proves_nothing(make_client: MakeClient, proxy: Proxy, key: str) -> None:
+    @locked(key=key, client=make_client(proxy.url))
+    def handler(event: Any, context: Any) -> None:
+        guard = context.leasehold
+        under_way, go_on = threading.Event(), threading.Event()
+
+        def late(request: Seen) -> None:
+            if request.action == "heartbeat":
+                under_way.set()
+                assert go_on.wait(30)
+
+        proxy.fault = late
+        beat = threading.Thread(target=guard.renew)
+        beat.start()
+        assert under_way.wait(30)
+        guard._pulse -= FROZEN + 1  # the process is frozen between the request and its answer
+        assert not guard.valid
+        proxy.let_pass()
+        go_on.set()
+        beat.join(30)
+        assert not guard.valid
+        guard.ensure_held()
+        assert guard.valid
+        assert proxy.count("heartbeat") > 1
+
+    handler({}, Context())
+
+
+@pytest.mark.parametrize("on_contention", ["raise", "wait"])
+def test_request_without_an_answer_leaves_nothing_behind(
+    make_client: MakeClient, proxy: Proxy, key: str, on_contention: Any
+) -> None:
+    def slow(request: Seen) -> DropAnswer | None:
+        if request.action == "release":
+            time.sleep(0.5)
+        return DropAnswer() if request.action == "acquire" else None
+
+    proxy.fault = slow
+    decorate = locked(key=key, client=make_client(proxy.url), on_contention=on_contention, work_needs=26.0)
+    with pytest.raises(Unavailable):
+        decorate(lambda event, context: pytest.fail("it ran"))({}, Context())
+    # The sandbox is frozen behind the error.
+    assert is_free(make_client(), key)
 
 
 class Queue:
@@ -344,6 +393,15 @@ def test_held_record_comes_again_and_others_go_on(client: Client, make_client: M
     assert hidden["QueueUrl"] == "https://sqs.eu-central-1.amazonaws.com/123456789012/orders"
     assert hidden["ReceiptHandle"] == "r2"
     assert 1 <= hidden["VisibilityTimeout"] <= 11
+
+
+def test_record_is_hidden_for_twelve_hours_at_most(client: Client, make_client: MakeClient, key: str) -> None:
+    queue = Queue()
+    handler = locked(key="{body}", client=client, on_contention="sqs-retry", sqs=queue)(lambda event, context: None)
+    holder = make_client().try_acquire(key, lease="24h", manual_heartbeats=True)
+    assert handler({"Records": [record(1, key)]}, Context()) == {"batchItemFailures": [{"itemIdentifier": "m1"}]}
+    assert [hidden["VisibilityTimeout"] for hidden in queue.hidden] == [12 * 3600]
+    holder.granted().release()
 
 
 def test_group_of_a_fifo_queue_keeps_its_order(client: Client, make_client: MakeClient, key: str) -> None:

@@ -249,7 +249,7 @@ def test_lease_ids_are_never_shown(
         shown += [guard, client.try_acquire(key), vars(client)]
         proxy.fault = lambda request: Answer(503)
         with pytest.raises(LockLost) as error:
-            guard.heartbeat()
+            guard.renew()
         shown += [error.value, error.value.__cause__, error]
         proxy.fault = lambda request: None
         client.release(key, guard.lease_id)

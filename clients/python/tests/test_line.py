@@ -126,11 +126,11 @@ def test_turn_passes_on_with_the_end_of_the_hold(make_client: MakeClient, key: s
                 case "loss":
                     broken(client, name)
                     with pytest.raises(LockLost):
-                        guard.heartbeat()
+                        guard.renew()
                 case "detach":
                     handed = guard.detach()
                     client.release(name, handed.lease_id)
-            assert waiting.result().granted().is_held
+            assert waiting.result().granted().valid
 
     for end in ("release", "loss", "detach"):
         next_after(end)
@@ -151,7 +151,7 @@ def test_waiter_that_leaves_the_line_gives_its_place_up(make_client: MakeClient,
         with pytest.raises(WaitCancelled):
             leaving.result()
         guard.release()
-        assert staying.result().granted().is_held
+        assert staying.result().granted().valid
         last = threads.submit(client.acquire, key, wait=None)
         in_line(client, key, 1)
         client.close()
@@ -168,4 +168,4 @@ def test_waiters_in_line_outlive_the_failure_of_their_head(proxy: Proxy, make_cl
         with pytest.raises(Unavailable):
             head.result()
         proxy.let_pass()
-        assert in_line_after.result().granted().is_held
+        assert in_line_after.result().granted().valid

@@ -14,6 +14,7 @@ from conftest import MakeClient, broken, eventually, keeper_threads
 from leasehold import (
     Client,
     Guard,
+    Handover,
     Held,
     InvalidRequest,
     LeaseholdError,
@@ -36,7 +37,7 @@ def test_grant_held_release(make_client: MakeClient, key: str) -> None:
     guard = one.try_acquire(key)
     assert isinstance(guard, Guard)
     assert (guard.key, guard.owner_name, guard.outcome) == (key, "one", "created")
-    assert guard.is_held
+    assert guard.valid
     assert 0 < guard.remaining() <= guard.lease == 20.0
     held = two.try_acquire(key)
     assert isinstance(held, Held)
@@ -50,11 +51,11 @@ def test_grant_held_release(make_client: MakeClient, key: str) -> None:
     assert error.value.lock.owner_name == "one"
     guard.release()
     guard.release()
-    assert not guard.is_held
+    assert not guard.valid
     assert guard.lost is None
     assert guard.remaining() == 0.0
     with pytest.raises(LockLost):
-        guard.check()
+        guard.ensure_held()
     second = two.try_acquire(key).granted()
     assert (second.outcome, second.previous_owner_name) == ("reacquired", "one")
     assert second.fencing_token > guard.fencing_token
@@ -64,7 +65,7 @@ def test_heartbeats_keep_the_lock_for_longer_than_its_lease(make_client: MakeCli
     guard = make_client().acquire(key, lease=3, heartbeat_interval=0.2).granted()
     version, token = guard.record_version_number, guard.fencing_token
     time.sleep(3.2)
-    assert guard.is_held
+    assert guard.valid
     assert guard.record_version_number != version
     assert guard.fencing_token == token
     assert isinstance(make_client().try_acquire(key), Held)
@@ -166,12 +167,12 @@ def test_data_comes_back(client: Client, key: str, data: bytes | str) -> None:
 def test_data_is_replaced_kept_or_deleted(client: Client, key: str) -> None:
     guard = client.acquire(key).granted()
     assert guard.data is None
-    guard.heartbeat(data="by the heartbeat")
+    guard.renew(data="by the heartbeat")
     assert client.get(key).data == b"by the heartbeat"
     guard.release(data=b"by the release")
     guard = client.acquire(key, data="new", replace_data=False).granted()
     assert guard.data == b"by the release"
-    guard.heartbeat(delete_data=True)
+    guard.renew(delete_data=True)
     assert client.get(key).data is None
     client.heartbeat(key, guard.lease_id, data=b"stateless")
     assert client.get(key).data == b"stateless"
@@ -186,7 +187,7 @@ def test_only_if_exists(client: Client, key: str) -> None:
     with pytest.raises(LockNotFound):
         client.acquire(key, only_if_exists=True)
     client.acquire(key).granted().release()
-    assert client.acquire(key, only_if_exists=True).granted().is_held
+    assert client.acquire(key, only_if_exists=True).granted().valid
 
 
 def test_release_with_delete_leaves_no_row(client: Client, key: str) -> None:
@@ -210,11 +211,11 @@ def test_sort_keys(sorted_service: str, make_client: MakeClient, key: str) -> No
     two = client.acquire(key, sort_key="ü").granted()
     assert (one.sort_key, two.sort_key) == ("a b", "ü")
     assert sorted(str(lock.sort_key) for lock in client.list(key=key)) == ["a b", "ü"]
-    one.heartbeat()
+    one.renew()
     one.release()
     assert client.get(key, sort_key="a b").state == "released"
     assert client.get(key, sort_key="ü").state == "held"
-    resumed = client.resume(key, two.lease_id, sort_key="ü")
+    resumed = client.resume(Handover(key, two.lease_id, sort_key="ü"))
     client.heartbeat(key, two.lease_id, sort_key="ü")
     broken(client, key, sort_key="ü")
     assert resumed.wait_lost(60) == "released"
@@ -237,13 +238,13 @@ def test_lock_taken_here_is_kept_and_released_there(make_client: MakeClient, key
 def test_resume_makes_a_guard(make_client: MakeClient, key: str) -> None:
     here, there = make_client(), make_client()
     lease_id = here.acquire(key, manual_heartbeats=True).granted().lease_id
-    with there.resume(key, lease_id, lease=3, heartbeat_interval=0.2) as guard:
+    with there.resume(Handover(key, lease_id), lease=3, heartbeat_interval=0.2) as guard:
         assert (guard.outcome, guard.lease) == ("resumed", 3)
         time.sleep(3.2)
-        guard.check()
+        guard.ensure_held()
     assert there.get(key).state == "released"
     with pytest.raises(LockLost):
-        there.resume(key, lease_id)
+        there.resume(Handover(key, lease_id))
 
 
 def test_list_goes_over_all_pages(make_client: MakeClient, key: str) -> None:
@@ -274,14 +275,14 @@ def test_operator_breaks_what_he_saw(make_client: MakeClient, key: str) -> None:
 
 def test_heartbeat_by_hand_changes_the_lease(client: Client, key: str) -> None:
     guard = client.acquire(key, manual_heartbeats=True).granted()
-    guard.heartbeat(lease=30)
+    guard.renew(lease=30)
     assert guard.lease == 30
     assert guard.remaining() > 25
     assert client.get(key).lease == 30
-    guard.heartbeat()
+    guard.renew()
     assert client.get(key).lease == 30
     with pytest.raises(InvalidRequest):
-        guard.heartbeat(lease=0.01)
+        guard.renew(lease=0.01)
 
 
 def test_manual_heartbeats_are_the_callers_own(client: Client, key: str) -> None:
@@ -291,7 +292,7 @@ def test_manual_heartbeats_are_the_callers_own(client: Client, key: str) -> None
     version = guard.record_version_number
     time.sleep(0.3)
     assert guard.record_version_number == version
-    guard.heartbeat()
+    guard.renew()
     assert guard.wait_lost(60) == "expired"
     assert lost.wait(60)
     with pytest.raises(LockLost):
@@ -307,13 +308,13 @@ def test_at_risk_is_told_once_for_each_lease(client: Client, key: str) -> None:
     time.sleep(0.2)
     assert len(told) == 1
     assert 0 < told[0] <= 4.7
-    guard.heartbeat()
+    guard.renew()
     eventually(lambda: len(told) == 2)
 
 
 def test_block_releases(client: Client, key: str) -> None:
     with client.lock(key) as guard:
-        assert guard.is_held
+        assert guard.valid
     assert client.get(key).state == "released"
     assert guard.lost is None
     with client.lock(key) as guard:
@@ -360,7 +361,7 @@ def test_theft_is_known_at_the_next_heartbeat(make_client: MakeClient, key: str)
     stolen = thief.acquire(key).granted()
     assert guard.wait_lost(30) == "taken-over", "long before the lease runs out"
     with pytest.raises(LockLost) as error:
-        guard.check()
+        guard.ensure_held()
     assert error.value.lock is not None
     assert error.value.lock.owner_name == "thief"
     eventually(lambda: told == [guard])
@@ -368,10 +369,10 @@ def test_theft_is_known_at_the_next_heartbeat(make_client: MakeClient, key: str)
     guard.on_lost(again.append)
     eventually(lambda: again == [guard])
     with pytest.raises(LockLost):
-        guard.heartbeat()
+        guard.renew()
     with pytest.raises(LockLost):
         guard.release()
-    assert stolen.is_held
+    assert stolen.valid
 
 
 def test_failing_callback_is_logged(client: Client, key: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -429,7 +430,7 @@ def test_close_releases_all_and_ends_the_waiting_of_others(make_client: MakeClie
     thread.join(60)
     assert len(failures) == 1
     assert "closed" in str(failures[0])
-    assert not any(guard.is_held for guard in guards)
+    assert not any(guard.valid for guard in guards)
     assert {blocker.key} == {lock.key for lock in make_client().list(state="held") if lock.key.startswith(key)}
     with pytest.raises(LeaseholdError, match="closed"):
         client.acquire(key)
@@ -513,7 +514,7 @@ def test_wanted_key_is_asked_for_again_after_a_poll(make_client: MakeClient, key
     with client.lock(key) as guard:
         assert plain(service, "want", key=key, ownerName="waiter") == {"outcome": "marked"}
         assert client.get(key).wanted_by == "waiter"
-        guard.heartbeat()
+        guard.renew()
         assert guard.wanted
         released = time.monotonic()
     start = time.monotonic()
@@ -530,28 +531,28 @@ def test_waiter_marks_the_lock_of_another_client(make_client: MakeClient, key: s
     guard = make_client(owner_name="holder").acquire(key).granted()
     assert isinstance(make_client(owner_name="waiter").acquire(key, wait=2.5), Held)
     eventually(lambda: make_client().get(key).wanted_by == "waiter")
-    guard.heartbeat()
+    guard.renew()
     assert guard.wanted
 
 
 def test_detached_lock_is_resumed_above_its_number(make_client: MakeClient, key: str) -> None:
     here, there = make_client(), make_client()
     guard = here.acquire(key, lease=30).granted()
-    guard.heartbeat()
+    guard.renew()
     detached = guard.detach()
     assert detached.lease_id not in repr(detached)
-    assert not guard.is_held
+    assert not guard.valid
     assert guard.lost is None
     with pytest.raises(LockLost):
         guard.detach()
     here.close()
     assert there.get(key).state == "held", "a detached lock is nobody's to release"
-    resumed = there.resume(detached.key, detached.lease_id, sequence=detached.sequence)
+    resumed = there.resume(detached)
     assert (resumed.lease, resumed.fencing_token) == (30.0, guard.fencing_token)
-    second = make_client().resume(key, detached.lease_id)
-    resumed.heartbeat()
-    second.heartbeat()
-    assert resumed.is_held, "superseded is no loss"
+    second = make_client().resume(Handover(key, detached.lease_id))
+    resumed.renew()
+    second.renew()
+    assert resumed.valid, "superseded is no loss"
     resumed.release()
 
 

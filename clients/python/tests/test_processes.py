@@ -171,9 +171,9 @@ def test_child_of_a_fork_leaves_the_parents_locks_alone(
                 if child == 0:
                     outcome = 2
                     assert guard.lost == "forked", guard.lost
-                    assert not guard.is_held
+                    assert not guard.valid
                     assert guard.wait_lost(0) == "forked"
-                    for forbidden in (guard.check, guard.heartbeat, guard.release):
+                    for forbidden in (guard.ensure_held, guard.renew, guard.release):
                         try:
                             forbidden()
                         except leasehold.LockLost as error:
@@ -187,14 +187,14 @@ def test_child_of_a_fork_leaves_the_parents_locks_alone(
                     with client.lock(key + "-child") as mine:
                         assert str(os.getpid()) in mine.owner_name
                         time.sleep(4.2)
-                        mine.check()
+                        mine.ensure_held()
                     client.close()
                     outcome = 3
                     # and falls out of the parent's block
                 else:
                     _, status = os.waitpid(child, 0)
                     assert os.waitstatus_to_exitcode(status) == 0, status
-                    guard.check()
+                    guard.ensure_held()
                     assert client.get(key).state == "held"
                     outcome = 4
         except leasehold.LockLost as error:

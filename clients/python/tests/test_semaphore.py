@@ -16,13 +16,14 @@ from test_watching import Background
 from leasehold import (
     Client,
     ExceedsCapacity,
+    Handover,
     Held,
     InvalidRequest,
     LeaseholdError,
     LockHeld,
     LockLost,
     LockNotFound,
-    PermitsGuard,
+    PermitGuard,
     PermitsMismatch,
     SemaphoreView,
     VersionMismatch,
@@ -59,7 +60,7 @@ def view_of(client: Client, key: str) -> SemaphoreView:
 def test_permits_are_granted_up_to_the_capacity(client: Client, make_client: MakeClient, key: str) -> None:
     semaphore = client.semaphore(key, 3)
     first = semaphore.try_acquire(data="10.0.0.1", owner_name="first")
-    assert isinstance(first, PermitsGuard)
+    assert isinstance(first, PermitGuard)
     assert (first.key, first.permits, first.capacity, first.outcome) == (key, 1, 3, "created")
     assert first.holder_id.startswith("h-")
     assert 0 < first.remaining() <= first.lease == 60
@@ -76,16 +77,16 @@ def test_permits_are_granted_up_to_the_capacity(client: Client, make_client: Mak
         held.granted()
     first.release()
     first.release()
-    assert not first.is_held
+    assert not first.valid
     assert view_of(client, key).available == 1
-    assert second.is_held
+    assert second.valid
 
 
 def test_heartbeats_keep_permits_for_longer_than_their_lease(client: Client, key: str) -> None:
     guard = client.semaphore(key, 1).acquire(lease=3, heartbeat_interval=0.2).granted()
     version, token = guard.version, guard.fencing_token
     time.sleep(3.2)
-    assert guard.is_held
+    assert guard.valid
     assert guard.version != version
     assert guard.fencing_token == token
     assert view_of(client, key).holders[0].version == guard.version
@@ -114,7 +115,7 @@ def test_waiter_is_granted_as_soon_as_permits_come_back(
     assert len(view_of(client, key).queue) == 1
     holder.release()
     guard = waiting.wait()
-    assert isinstance(guard, PermitsGuard)
+    assert isinstance(guard, PermitGuard)
     assert view_of(client, key).queue == ()
     assert (proxy.count("acquire"), proxy.count("enqueue")) == (2, 1)
 
@@ -156,7 +157,7 @@ def test_try_acquire_does_not_pass_the_queue(client: Client, make_client: MakeCl
     assert isinstance(held.lock, SemaphoreView)
     assert held.lock.available == 1, "free, and for those who wait"
     holder.release()
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
 
 
 def test_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClient, key: str) -> None:
@@ -168,7 +169,7 @@ def test_dead_holder_is_taken_over_alone(client: Client, make_client: MakeClient
     assert time.monotonic() - start >= 1.2
     assert guard.outcome == "takenOver"
     assert guard.fencing_token > dead.fencing_token
-    assert alive.is_held
+    assert alive.valid
     eventually(lambda: dead.lost == "expired")
     assert {holder.holder_id for holder in view_of(client, key).holders} == {alive.holder_id, guard.holder_id}
 
@@ -201,7 +202,7 @@ def test_dead_waiters_are_passed(client: Client, make_client: MakeClient, key: s
     holder.release()
     start = time.monotonic()
     guard = client.semaphore(key, 1).acquire(wait=30).granted()
-    assert guard.is_held
+    assert guard.valid
     assert 2.9 < time.monotonic() - start < 8, "one ticket lease, for all of them together"
 
 
@@ -225,7 +226,7 @@ def test_waiter_that_was_cut_off_goes_to_the_end(
     assert isinstance(passing.try_acquire(), Held)
     time.sleep(3.1)
     other = passing.try_acquire()
-    assert isinstance(other, PermitsGuard), "one of two is free, and nobody alive waits"
+    assert isinstance(other, PermitGuard), "one of two is free, and nobody alive waits"
     large = Background(lambda: make_client().semaphore(key, 2).acquire(2, wait=60))
     eventually(lambda: view_of(client, key).queue)
     holder.release()
@@ -236,9 +237,9 @@ def test_waiter_that_was_cut_off_goes_to_the_end(
     assert [ticket.permits for ticket in view_of(client, key).queue] == [2, 1], "its old view does not count"
     other.release()
     granted = large.wait()
-    assert isinstance(granted, PermitsGuard)
+    assert isinstance(granted, PermitGuard)
     granted.release()
-    assert isinstance(cut_off.wait(), PermitsGuard)
+    assert isinstance(cut_off.wait(), PermitGuard)
 
 
 def test_ticket_is_renewed_while_its_waiter_lives(
@@ -254,7 +255,7 @@ def test_ticket_is_renewed_while_its_waiter_lives(
     numbers = [r.body["sequence"] for r in proxy.seen if r.action in ("acquire", "enqueue")]
     assert numbers == list(range(1, len(numbers) + 1))
     holder.release()
-    assert isinstance(first.wait(), PermitsGuard)
+    assert isinstance(first.wait(), PermitGuard)
 
 
 def test_ticket_that_was_broken_begins_again(proxy: Proxy, observed: Client, client: Client, key: str) -> None:
@@ -265,7 +266,7 @@ def test_ticket_that_was_broken_begins_again(proxy: Proxy, observed: Client, cli
     assert client.break_entry(key, ticket.ticket_id, ticket.version) == "released"
     eventually(lambda: {t.ticket_id for t in view_of(client, key).queue} - {ticket.ticket_id})
     holder.release()
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
     assert len({r.body["leaseId"] for r in proxy.seen if r.action == "enqueue"}) == 2
 
 
@@ -306,7 +307,7 @@ def test_close_gives_permits_and_tickets_back(client: Client, make_client: MakeC
     eventually(lambda: view_of(operator, key).queue)
     client.close()
     assert "closed" in str(waiting.wait())
-    assert not guard.is_held
+    assert not guard.valid
     eventually(lambda: not client._core.unsettled and not view_of(operator, key).entries)
 
 
@@ -320,14 +321,14 @@ def test_readers_share_and_a_writer_is_alone(client: Client, make_client: MakeCl
     for reader in readers:
         reader.release()
     writer = writing.wait()
-    assert isinstance(writer, PermitsGuard)
+    assert isinstance(writer, PermitGuard)
     assert writer.permits == 100
     assert isinstance(lock.read().try_acquire(), Held)
     writer.downgrade()
     assert writer.permits == 1
     with lock.read().hold():
         assert view_of(client, key).available == 98
-    assert writer.is_held
+    assert writer.valid
 
 
 def test_lost_holder_learns_it_from_its_heartbeat(client: Client, make_client: MakeClient, key: str) -> None:
@@ -337,7 +338,7 @@ def test_lost_holder_learns_it_from_its_heartbeat(client: Client, make_client: M
     guard.on_lost(told.append)
     with pytest.raises(VersionMismatch):
         operator.break_entry(key, guard.holder_id, "another")
-    while guard.is_held:
+    while guard.valid:
         try:
             operator.break_entry(key, guard.holder_id, view_of(operator, key).holders[0].version)
         except VersionMismatch:
@@ -376,16 +377,16 @@ def test_same_ask_is_not_repeated_at_once(
 def test_permits_are_handed_on(client: Client, make_client: MakeClient, key: str) -> None:
     here, there = client.semaphore(key, 3), make_client().semaphore(key, 3)
     guard = here.acquire(2).granted()
-    guard.heartbeat()
+    guard.renew()
     detached = guard.detach()
-    with there.resume(detached.lease_id, sequence=detached.sequence) as resumed:
+    with there.resume(detached) as resumed:
         assert (resumed.permits, resumed.holder_id) == (2, guard.holder_id)
         assert (resumed.outcome, resumed.capacity, resumed.lease) == ("resumed", 3, 60)
         assert resumed.fencing_token == guard.fencing_token
         resumed.keep(1)
     assert view_of(client, key).available == 3
     with pytest.raises(LockLost):
-        there.resume(detached.lease_id)
+        there.resume(Handover(key, detached.lease_id))
 
 
 def test_refusals_have_kinds_of_their_own(client: Client, key: str) -> None:
@@ -407,7 +408,7 @@ def test_refusals_have_kinds_of_their_own(client: Client, key: str) -> None:
         client.semaphore(key, 3).acquire(0)
     with pytest.raises(TypeError, match=r"acquire\(\) got an unexpected keyword argument 'lese'"):
         client.semaphore(key, 3).acquire(lese=1)  # type: ignore[call-arg]
-    assert guard.is_held
+    assert guard.valid
 
 
 def test_operator_changes_the_capacity(client: Client, key: str) -> None:
@@ -420,7 +421,7 @@ def test_operator_changes_the_capacity(client: Client, key: str) -> None:
     waiting = Background(lambda: client.semaphore(key, 1).acquire(wait=30))
     eventually(lambda: client.get_semaphore(key).queue)
     assert client.set_capacity(key, 4, 1) == 2
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
     guard.release()
 
 
@@ -450,7 +451,7 @@ def test_semaphores_on_a_table_with_a_sort_key(sorted_service: str, make_client:
         assert other.sort_key == "b"
         assert isinstance(make_client(sorted_service).semaphore(key, 1, sort_key="a").acquire(wait=0.3), Held)
     assert client.get_semaphore(key, sort_key="a").holders[0].holder_id == guard.holder_id
-    guard.heartbeat(lease=30)
+    guard.renew(lease=30)
     assert guard.lease == 30
     guard.release()
 
@@ -475,8 +476,47 @@ def test_lost_answer_of_an_enqueue_makes_one_ticket(proxy: Proxy, observed: Clie
     eventually(lambda: proxy.count("watch") > 0)
     assert len(view_of(client, key).queue) == 1
     holder.release()
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
     assert len({r.content for r in proxy.seen if r.action == "enqueue"}) == 1
+
+
+def test_late_copies_make_no_ghosts(proxy: Proxy, observed: Client, client: Client, service: str, key: str) -> None:
+    semaphore = observed.semaphore(key, 1)
+    # A client that knows no epoch yet names none.
+    semaphore.try_acquire().granted().release()
+    holder = client.semaphore(key, 1).try_acquire().granted()
+    waiting = Background(lambda: semaphore.acquire(wait=30))
+    eventually(lambda: proxy.count("watch") > 0)
+    holder.release()
+    guard = waiting.wait()
+    assert isinstance(guard, PermitGuard)
+    guard.release()
+    for _ in range(20):
+        client.semaphore(key, 1).try_acquire().granted().release()
+    requests = [r for r in proxy.seen if r.action in ("acquire", "enqueue")]
+    copies = [r for r in requests if r.body["leaseId"] != requests[0].body["leaseId"]]
+    assert len(copies) >= 2
+    for copy in copies:
+        headers = {"content-type": "application/json"}
+        late = urllib3.request("POST", service + copy.path, body=copy.content, headers=headers)
+        assert late.status != 200, copy
+    view = view_of(client, key)
+    assert (view.holders, view.queue) == ((), ())
+    # The client's own epoch is as old as the copies': its one request is repeated.
+    semaphore.try_acquire().granted().release()
+
+
+def test_grant_removes_the_dead_ahead(client: Client, service: str, key: str) -> None:
+    holder = client.semaphore(key, 1).try_acquire().granted()
+    dead = {"key": key, "capacity": 1, "ownerName": "dead", "leaseId": "dead", "leaseDurationMs": 1000}
+    assert urllib3.request("POST", f"{service}/v1/semaphore/enqueue", json=dead).status == 200
+    waiting = Background(lambda: client.semaphore(key, 1).acquire(wait=30))
+    eventually(lambda: len(view_of(client, key).queue) == 2)
+    holder.release()
+    guard = waiting.wait()
+    assert isinstance(guard, PermitGuard)
+    assert view_of(client, key).queue == ()
+    guard.release()
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -531,7 +571,7 @@ def test_service_without_watches_is_polled(proxy: Proxy, observed: Client, clien
     waiting = Background(lambda: observed.semaphore(key, 1).acquire(wait=30))
     eventually(lambda: proxy.count("semaphore") > 1)
     holder.release()
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
     assert (proxy.count("watch"), proxy.count("acquire")) == (1, 2)
 
 
@@ -544,7 +584,7 @@ def test_full_queue_is_entered_past_its_dead(client: Client, service: str, key: 
     eventually(lambda: len(view_of(client, key).queue) == 91)
     assert [ticket.number for ticket in view_of(client, key).queue] == [*range(11, 101), 101]
     holder.release()
-    assert isinstance(waiting.wait(), PermitsGuard)
+    assert isinstance(waiting.wait(), PermitGuard)
 
 
 def test_downgrade_of_other_permits_is_mismatched(proxy: Proxy, observed: Client, key: str) -> None:
@@ -552,7 +592,7 @@ def test_downgrade_of_other_permits_is_mismatched(proxy: Proxy, observed: Client
     proxy.fault = only("heartbeat", Answer(409, b'{"type": "permits-mismatch", "status": 409}'))
     with pytest.raises(PermitsMismatch):
         guard.keep(2)
-    assert guard.is_held
+    assert guard.valid
     assert guard.permits == 3
 
 

@@ -154,7 +154,7 @@ def test_opentelemetry_is_not_needed(service: str, run_python: RunPython, key: s
         sys.modules["opentelemetry"] = None
         import leasehold
         with leasehold.Client(sys.argv[1]) as client, client.lock(sys.argv[2]) as guard:
-            guard.heartbeat()
+            guard.renew()
             print(isinstance(guard, leasehold.Guard))
         """
     assert finished(run_python(code, service, key)) == "True\n"

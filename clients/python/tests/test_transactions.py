@@ -79,7 +79,7 @@ def move(source: str, target: str, amount: int) -> Callable[[Transaction], int]:
 
 def test_block_is_committed(bank: Bank, client: Client) -> None:
     moe, larry = bank.open(100), bank.open(0)
-    with client.transaction() as tx:
+    with client.begin_transaction() as tx:
         account = tx.get(TABLE, key(moe))
         assert account == {"id": moe, "balance": Decimal(100)}
         add(tx, larry, 30)
@@ -96,14 +96,14 @@ def test_block_is_committed(bank: Bank, client: Client) -> None:
 
 def test_exception_rolls_back_and_passes_through(bank: Bank, client: Client) -> None:
     moe, larry = bank.open(100), bank.open(0)
-    with pytest.raises(ZeroDivisionError), client.transaction() as tx:
+    with pytest.raises(ZeroDivisionError), client.begin_transaction() as tx:
         add(tx, larry, 30)
         tx.delete(TABLE, key(moe))
         _ = 1 / 0
     assert (bank.balance(moe), bank.balance(larry)) == (100, 0)
     with pytest.raises(ZeroDivisionError):
-        client.run_transaction(lambda tx: add(tx, larry, 1 // 0))
-    with pytest.raises(KeyboardInterrupt), client.transaction() as tx:
+        client.transaction(lambda tx: add(tx, larry, 1 // 0))
+    with pytest.raises(KeyboardInterrupt), client.begin_transaction() as tx:
         add(tx, larry, 30)
         raise KeyboardInterrupt
     assert bank.balance(larry) == 0
@@ -116,7 +116,7 @@ def test_exception_survives_a_rollback_that_fails(
     monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
     monkeypatch.setattr("leasehold._transactions._CALL_TIMEOUT", 1.0)
     moe = bank.open(100)
-    with pytest.raises(ZeroDivisionError), unreliable.transaction() as tx:
+    with pytest.raises(ZeroDivisionError), unreliable.begin_transaction() as tx:
         add(tx, moe, 1)
         proxy.fault = only("rollback", Refuse())
         _ = 1 / 0
@@ -135,20 +135,20 @@ def test_evicted_body_is_run_again(bank: Bank, client: Client) -> None:
         seen.append(int(account["balance"]))
         if len(seen) == 1:
             # The transaction is idle for too long, and another one spends the money.
-            client.run_transaction(lambda other: add(other, moe, -90))
+            client.transaction(lambda other: add(other, moe, -90))
         add(tx, moe, -10)
         return seen[-1]
 
-    assert client.run_transaction(body) == 10
+    assert client.transaction(body) == 10
     assert seen == [100, 10]
     assert bank.balance(moe) == 0
 
 
 def test_block_cannot_be_run_again_and_says_so(bank: Bank, client: Client) -> None:
     moe = bank.open(100)
-    with pytest.raises(TransactionRolledBack) as error, client.transaction() as tx:
+    with pytest.raises(TransactionRolledBack) as error, client.begin_transaction() as tx:
         add(tx, moe, -10)
-        client.run_transaction(lambda other: add(other, moe, 5))
+        client.transaction(lambda other: add(other, moe, 5))
     assert error.value.transaction_id == tx.id
     assert bank.balance(moe) == 105
 
@@ -166,7 +166,7 @@ def test_lost_answers_cost_a_repeat_and_nothing_else(
         runs.append(tx)
         return move(moe, larry, 30)(tx)
 
-    assert unreliable.run_transaction(body) == 70
+    assert unreliable.transaction(body) == 70
     assert len(runs) == 1
     assert {request.body["transactionId"] for request in proxy.seen} == {runs[0].id}
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
@@ -177,12 +177,12 @@ def test_body_is_run_again_only_after_a_certain_rollback(bank: Bank, unreliable:
     moe, larry = bank.open(100), bank.open(0)
     faults: list[Fault] = [DropAnswer(), CONTENDED]
     proxy.fault = lambda request: faults.pop(0) if request.action == "commit" and faults else None
-    assert unreliable.run_transaction(move(moe, larry, 30)) == 70
+    assert unreliable.transaction(move(moe, larry, 30)) == 70
     assert [request.action for request in proxy.seen][-3:] == ["commit", "commit", "rollback"]
     assert (bank.balance(moe), bank.balance(larry)) == (70, 30)
     # A commit that was not carried out is repeated.
     faults = [Refuse(), CONTENDED]
-    assert unreliable.run_transaction(move(moe, larry, 30)) == 40
+    assert unreliable.transaction(move(moe, larry, 30)) == 40
     assert (bank.balance(moe), bank.balance(larry)) == (40, 60)
 
 
@@ -213,7 +213,7 @@ def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     moe, larry = bank.open(100), bank.open(0)
     proxy.fault = only("commit", trouble)
     with pytest.raises(Unavailable) as error:
-        unreliable.run_transaction(move(moe, larry, 30))
+        unreliable.transaction(move(moe, larry, 30))
     proxy.fault = lambda request: None
     transaction_id = error.value.transaction_id
     assert transaction_id is not None
@@ -226,12 +226,12 @@ def test_tries_and_time_are_bounded(bank: Bank, unreliable: Client, proxy: Proxy
     moe = bank.open(100)
     proxy.fault = lambda request: CONTENDED if request.action == "add" else None
     with pytest.raises(TransactionContended) as error:
-        unreliable.run_transaction(lambda tx: add(tx, moe, 1), tries=3)
+        unreliable.transaction(lambda tx: add(tx, moe, 1), tries=3)
     assert (error.value.other, proxy.count("begin")) == ("t", 3)
     assert proxy.count("rollback") == 3
     start = time.monotonic()
     with pytest.raises(TransactionContended):
-        unreliable.run_transaction(lambda tx: add(tx, moe, 1), tries=10**6, deadline=0.5)
+        unreliable.transaction(lambda tx: add(tx, moe, 1), tries=10**6, deadline=0.5)
     assert time.monotonic() - start < 60
     proxy.fault = only("begin", ROLLED_BACK)
     with pytest.raises(TransactionRolledBack):
@@ -250,11 +250,11 @@ def test_body_is_committed_when_it_found_another_way(bank: Bank, unreliable: Cli
             add(tx, larry, 1)
         return "another way"
 
-    assert unreliable.run_transaction(body, tries=1) == "another way"
+    assert unreliable.transaction(body, tries=1) == "another way"
     assert (bank.balance(moe), bank.balance(larry)) == (100, 1)
     proxy.seen.clear()
     with pytest.raises(ZeroDivisionError):
-        unreliable.run_transaction(lambda tx: (body(tx), 1 // 0))
+        unreliable.transaction(lambda tx: (body(tx), 1 // 0))
     assert proxy.count("begin") == 1, "what it raises then is not due to others"
     assert bank.balance(larry) == 1
 
@@ -279,10 +279,10 @@ def test_condition_that_fails_is_the_callers_to_deal_with(bank: Bank, client: Cl
         )
 
     with pytest.raises(ConditionFailed) as error:
-        client.run_transaction(body)
+        client.transaction(body)
     assert (error.value.request, error.value.item) == (1, {"id": moe, "balance": 10})
     assert len(runs) == 1
-    with pytest.raises(ConditionFailed), client.transaction() as tx:
+    with pytest.raises(ConditionFailed), client.begin_transaction() as tx:
         tx.check(TABLE, key(moe), "balance > :x", values={":x": 10})
     assert bank.balance(moe) == 10
 
@@ -296,10 +296,10 @@ def test_thinking_is_no_reason_to_be_taken_for_abandoned(
 
     def other() -> None:
         start = time.monotonic()
-        client.run_transaction(lambda tx: add(tx, moe, 1))
+        client.transaction(lambda tx: add(tx, moe, 1))
         waited.append(time.monotonic() - start)
 
-    with unreliable.transaction(keep_alive=0.05) as tx:
+    with unreliable.begin_transaction(keep_alive=0.05) as tx:
         add(tx, moe, 1)
         thread = threading.Thread(target=other)
         thread.start()
@@ -432,7 +432,7 @@ def test_equal_adds_of_a_block_count_each(bank: Bank, unreliable: Client, proxy:
     moe = bank.open(0)
     faults: list[Fault | None] = [DropAnswer(), None, DropAnswer()]
     proxy.fault = lambda request: faults.pop(0) if request.action == "add" and faults else None
-    with unreliable.transaction() as tx:
+    with unreliable.begin_transaction() as tx:
         for _ in range(3):
             add(tx, moe, 1)
     assert bank.balance(moe) == 3
@@ -460,7 +460,7 @@ def indexed(bank: Bank) -> str:
 
 def test_query_locks_what_it_finds(bank: Bank, client: Client) -> None:
     table = indexed(bank)
-    with client.transaction() as tx:
+    with client.begin_transaction() as tx:
         found = tx.query(
             table,
             "#o = :o",
@@ -510,7 +510,7 @@ def test_everything_that_dynamodb_stores_comes_back(bank: Bank, client: Client) 
         "numbers": {1, Decimal("2.5")},
         "blobs": {b"a", b"\xff"},
     }
-    with client.transaction() as tx:
+    with client.begin_transaction() as tx:
         tx.put(TABLE, item)
     assert client.read_item(TABLE, key(str(item["id"]))) == item
 
@@ -520,7 +520,7 @@ def test_everything_that_dynamodb_stores_comes_back(bank: Bank, client: Client) 
     [0.1, float("nan"), Decimal("NaN"), Decimal("Infinity"), 10**200, 10**38 + 1, set(), {1, "a"}, object()],
 )
 def test_values_without_a_dynamodb_type_are_refused(client: Client, value: object) -> None:
-    with pytest.raises(InvalidRequest), client.transaction() as tx:
+    with pytest.raises(InvalidRequest), client.begin_transaction() as tx:
         tx.put(TABLE, {"id": "never", "value": value})
     with pytest.raises(InvalidRequest):
         client.transact([{"Put": {"TableName": TABLE, "Item": {"id": "never", "list": [value]}}}])
@@ -534,7 +534,7 @@ def test_eight_loops_of_transfers_neither_make_nor_lose_money(bank: Bank, make_c
         for turn in range(6):
             source, target = accounts[(number + turn) % 4], accounts[(number * turn + 1) % 4]
             if source != target:
-                client.run_transaction(move(source, target, 7), tries=100, deadline=60)
+                client.transaction(move(source, target, 7), tries=100, deadline=60)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(loop, range(8)))
@@ -564,7 +564,7 @@ def test_money_stays_where_answers_are_lost(bank: Bank, proxy: Proxy, make_clien
     def loop(number: int) -> None:
         client = make_client(proxy.url)
         for turn in range(4):
-            client.run_transaction(step(number + turn), tries=100, deadline=60)
+            client.transaction(step(number + turn), tries=100, deadline=60)
             done.append(number)
 
     with ThreadPoolExecutor(4) as pool:
@@ -579,7 +579,7 @@ def test_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Client, 
     if kind != "threads":
         pytest.skip("a block of an event loop is left in that event loop")
     moe = bank.open(100)
-    with client.transaction() as tx:
+    with client.begin_transaction() as tx:
         add(tx, moe, 1)
         child = os.fork()
         if child == 0:
@@ -595,11 +595,11 @@ def test_child_of_a_fork_ends_nothing_of_its_parent(bank: Bank, client: Client, 
 def test_client_that_was_closed_opens_nothing(bank: Bank, make_client: MakeClient) -> None:
     client = make_client(bank.url)
     client.close()
-    for attempt in (client.begin_transaction, client.transaction, lambda: client.transact([])):
+    for attempt in (client.begin_transaction, lambda: client.transaction(lambda tx: None), lambda: client.transact([])):
         with pytest.raises(LeaseholdError, match="closed"):
             attempt()
     with pytest.raises(InvalidRequest):
-        make_client(bank.url).transaction(keep_alive=0)
+        make_client(bank.url).begin_transaction(keep_alive=0)
 
 
 def test_meter_adds_up_the_capacity_of_all_calls(client: Client, bank: Bank) -> None:
@@ -611,8 +611,8 @@ def test_meter_adds_up_the_capacity_of_all_calls(client: Client, bank: Bank) -> 
     assert one_call.consumed[TABLE] == ConsumedCapacity(0, 2)
     assert sum(units.write_units for units in one_call.consumed.values()) == 4
 
-    client.run_transaction(lambda tx: add(tx, account, 1), capacity=block)
-    with client.transaction(capacity=block) as tx:
+    client.transaction(lambda tx: add(tx, account, 1), capacity=block)
+    with client.begin_transaction(capacity=block) as tx:
         add(tx, account, 1)
     # 3N+7 units for N items in begin, add and commit. A busy service frees the item after its answer.
     assert 12 < sum(units.write_units for units in block.consumed.values()) <= 20

@@ -17,6 +17,7 @@ from leasehold import (
     CorruptRecord,
     Forbidden,
     Guard,
+    Handover,
     Holder,
     InvalidRequest,
     LeaseholdError,
@@ -307,7 +308,7 @@ class Process:
             run(self.guard._beat(HeartbeatContent(20.0)))
 
     def resume(self, sequence: int | None) -> None:
-        self.guard = self.client.resume("Moe", "the-lease-id", sequence=sequence, manual_heartbeats=True)
+        self.guard = self.client.resume(Handover("Moe", "the-lease-id", sequence), manual_heartbeats=True)
 
     def end(self) -> None:
         """Drops the plans: no time comes on a clock that stands still, and a thread would wait for ever."""

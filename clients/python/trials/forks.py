@@ -22,14 +22,14 @@ def main() -> None:
             assert isinstance(client.try_acquire(key), Held), "it is the parent's"
             with client.lock(f"{key}-child", lease=1) as own:
                 time.sleep(1.5)
-                own.check()  # a child has heartbeats of its own
+                own.ensure_held()  # a child has heartbeats of its own
             client.close()
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     time.sleep(1)
-    guard.check()
+    guard.ensure_held()
     guard.release()
     client.close()
     print("forks")

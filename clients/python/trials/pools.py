@@ -33,7 +33,7 @@ def main() -> None:
             else:
                 raise AssertionError("two held the lock")
             assert pool.apply_async(work, (f"{key}-free",)).get(60) > 0
-        guard.check()
+        guard.ensure_held()
     assert work(key) > guard.fencing_token
     print("pools")
 

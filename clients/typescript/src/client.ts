@@ -15,11 +15,11 @@ import { releaseAtExit } from "./exit.js";
 import { heldHere } from "./flow.js";
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type GuardOptions, type Holding, type ReleaseOutcome } from "./holding.js";
+import { checkGuardOptions, type GuardOptions, type Handover, type Holding, type ReleaseOutcome } from "./holding.js";
 import {
   acquireAll,
   type AcquireAllOptions,
-  type JointGuard,
+  type AllGuard,
   type LockName,
   type TryAcquireAllOptions,
 } from "./joint.js";
@@ -30,10 +30,10 @@ import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
 import { type CallOptions, checkLease, checkWait, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
-import { PermitsGuard } from "./permits.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
+import { type Tls, tlsFetch } from "./tls.js";
 import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
 import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
@@ -56,7 +56,7 @@ export interface ClientOptions {
    * `https://abc.execute-api.eu-central-1.amazonaws.com/prod`.
    */
   url?: string | URL | undefined;
-  /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token` and `fetch`. */
+  /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token`, `fetch` and `tls`. */
   transport?: Transport | undefined;
   /** The owner of the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
   ownerName?: string | undefined;
@@ -67,6 +67,8 @@ export interface ClientOptions {
    * not retry.
    */
   fetch?: Fetch | undefined;
+  /** An authority of one's own, and a client's certificate (mutual TLS). Needs Node. Excludes `fetch`. */
+  tls?: Tls | undefined;
   /** The default lease in milliseconds: 100 to 86400000. Default: 20000. */
   lease?: Duration | undefined;
   /**
@@ -89,12 +91,15 @@ export interface ClientOptions {
   runtime?: Runtime | undefined;
 }
 
-function transportOf({ transport, url, token, fetch }: ClientOptions): Transport {
+function transportOf({ transport, url, token, fetch, tls }: ClientOptions): Transport {
   if (transport === undefined) {
     if (url === undefined) throw new InvalidRequestError("Either url or transport is needed.", "url");
-    return new HttpTransport(url, token, fetch);
+    if (tls === undefined) return new HttpTransport(url, token, fetch);
+    if (fetch !== undefined) throw new InvalidRequestError("A fetch of one's own excludes tls.", "tls");
+    if (!String(url).startsWith("https:")) throw new InvalidRequestError("tls needs https:// in the url.", "tls");
+    return new HttpTransport(url, token, tlsFetch(tls));
   }
-  const [excluded] = Object.entries({ url, token, fetch }).filter(([, value]) => value !== undefined);
+  const [excluded] = Object.entries({ url, token, fetch, tls }).filter(([, value]) => value !== undefined);
   if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
   return transport;
 }
@@ -117,13 +122,13 @@ export type Locked<Arguments extends unknown[]> = <This, Given extends Arguments
 export type OnceEvery = <This, Given extends unknown[], T>(
   work: (this: This, ...given: Given) => T | Promise<T>,
   context?: ClassMethodDecoratorContext,
-) => (this: This, ...given: Given) => Promise<Done<T> | AlreadyDone | Held>;
+) => (this: This, ...given: Given) => Promise<Ran<T> | AlreadyDone | Held>;
 
 /** This caller ran the occurrence, which is now completed. */
-export interface Done<T> {
-  readonly kind: "done";
-  /** The result of the body. */
-  readonly result: T;
+export interface Ran<T> {
+  readonly kind: "ran";
+  /** The value that the body returned. */
+  readonly value: T;
 }
 
 /** The occurrence, or a later one, was completed before. */
@@ -162,13 +167,9 @@ export interface Renewal {
 }
 
 /** Options of `resume`. All durations in milliseconds. */
-export interface ResumeOptions extends CallOptions, GuardOptions {
+export interface ResumeOptions extends Omit<CallOptions, "sortKey">, GuardOptions {
   /** A new lease: 100 to 86400000. Default: the record's. */
   lease?: Duration | undefined;
-  /**
-   * The number that `detach` returned. Default: the client learns it from the service, with one more request.
-   */
-  sequence?: number | undefined;
 }
 
 /**
@@ -314,7 +315,7 @@ export class Client implements AsyncDisposable {
       const outer = heldHere().find((guard) => guard.blocks(this.#context, key, options.sortKey));
       if (outer instanceof Guard) {
         const result = await body(outer);
-        outer.throwIfLost();
+        outer.ensureHeld();
         return result;
       }
     }
@@ -355,27 +356,26 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Makes a guard for a lock that another process acquired, by one heartbeat. One process at a time should do this.
-   * Without a named lease, the record's lease stays.
+   * Makes a guard for a lock that another process acquired, by one heartbeat: of what `detach` returned, or of a key and
+   * a lease id. One process at a time should do this. Without a named lease, the record's lease stays.
    *
    * @throws {LockLostError} nobody holds it under this lease id any more.
    */
-  async resume(key: string, leaseId: string, options: ResumeOptions = {}): Promise<Guard> {
+  async resume(handover: Handover, options: ResumeOptions = {}): Promise<Guard> {
     this.#closing.signal.throwIfAborted();
     const leaseDuration = options.lease === undefined ? undefined : checkLease(options.lease);
-    const resumed = this.#resume(key, leaseId, leaseDuration, options);
+    const resumed = this.#resume(handover, leaseDuration, options);
     track(this.#context, resumed);
     return resumed;
   }
 
   async #resume(
-    key: string,
-    leaseId: string,
+    { key, sortKey, leaseId, sequence: known }: Handover,
     leaseDurationMs: number | undefined,
     options: ResumeOptions,
   ): Promise<Guard> {
-    const { sortKey } = options;
-    const { answer, lease, sequence } = await this.#renew({ key, sortKey, leaseId, leaseDurationMs }, options);
+    const body = { key, sortKey, leaseId, leaseDurationMs };
+    const { answer, lease, sequence } = await this.#renew(body, { ...options, sequence: known });
     checkGuardOptions(options, answer.leaseDurationMs);
     const grant = {
       ...answer,
@@ -458,7 +458,7 @@ export class Client implements AsyncDisposable {
     occurrence: string,
     body: (guard: Guard) => T | Promise<T>,
     options: OnceOptions = {},
-  ): Promise<Done<T> | AlreadyDone | Held> {
+  ): Promise<Ran<T> | AlreadyDone | Held> {
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
       if (!(error instanceof AlreadyDoneError)) throw error;
       const { lastOccurrence } = error.lock;
@@ -469,10 +469,10 @@ export class Client implements AsyncDisposable {
       return { kind: "already-done", lock: error.lock };
     });
     if (guard.kind !== "granted") return guard;
-    const result = await work(this.#context, guard, body);
-    const data = typeof result === "string" || result instanceof Uint8Array ? result : undefined;
+    const value = await work(this.#context, guard, body);
+    const data = typeof value === "string" || value instanceof Uint8Array ? value : undefined;
     await guard.release({ completed: occurrence, data });
-    return { kind: "done", result };
+    return { kind: "ran", value };
   }
 
   /**
@@ -480,7 +480,7 @@ export class Client implements AsyncDisposable {
    *
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; a grant is released in the background.
    */
-  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<JointGuard | Held> {
+  async tryAcquireAll(locks: readonly LockName[], options: TryAcquireAllOptions = {}): Promise<AllGuard | Held> {
     return acquireAll(this.#context, locks, options, undefined);
   }
 
@@ -490,15 +490,15 @@ export class Client implements AsyncDisposable {
    *
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */
-  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<JointGuard | Held> {
+  async acquireAll(locks: readonly LockName[], options: AcquireAllOptions = {}): Promise<AllGuard | Held> {
     const { wait = "lease" } = options;
     return acquireAll(this.#context, locks, options, checkWait(wait));
   }
 
   /** Waits for all locks, runs `body` under them, and releases them: as {@link withLock}. */
-  async withLocks<T>(
+  async withAll<T>(
     locks: readonly LockName[],
-    body: (guard: JointGuard) => T | Promise<T>,
+    body: (guard: AllGuard) => T | Promise<T>,
     options: AcquireAllOptions = {},
   ): Promise<T> {
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
@@ -517,7 +517,7 @@ export class Client implements AsyncDisposable {
 
   /** Returns a semaphore of this number of permits. Nothing is sent. */
   semaphore(key: string, capacity: number, options: SemaphoreOptions = {}): Semaphore {
-    return new Semaphore(this.#context, key, capacity, PermitsGuard, options);
+    return new Semaphore(this.#context, key, capacity, options);
   }
 
   /** Returns a lock for at most `capacity` readers (100), or one writer. Nothing is sent. */

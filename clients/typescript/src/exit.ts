@@ -26,7 +26,7 @@ export function releaseAtExit(guards: Set<Holding>): void {
 }
 
 function forgotten(guard: Holding): void {
-  if (!guard.isHeld) return;
+  if (!guard.valid) return;
   const name = JSON.stringify(guard.key);
   console.warn(`leasehold: the lock ${name} was never released: it is released at the end of the program.`);
   guard.release().catch((error: unknown) => {

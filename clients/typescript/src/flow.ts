@@ -4,7 +4,7 @@ import { WouldDeadlockError } from "./errors.js";
 
 /** A guard, as the flow knows it. */
 export interface Kept {
-  readonly isHeld: boolean;
+  readonly valid: boolean;
   /** Whether a wait of the same client for this key can only end with this guard. */
   blocks(host: object, key: string, sortKey: string | undefined, permits?: number): boolean;
 }
@@ -35,5 +35,5 @@ export function refuseDeadlock(host: object, key: string, sortKey: string | unde
 
 /** Returns the held guards of the running flow, the inner ones first. */
 export function heldHere(): readonly Kept[] {
-  return (storage?.getStore() ?? []).filter(({ isHeld }) => isHeld);
+  return (storage?.getStore() ?? []).filter(({ valid }) => valid);
 }

@@ -71,7 +71,7 @@ export class Guard extends Holding<Change> {
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; the lock is held until its lease runs out.
    * @throws {InvalidRequestError} and other refusals: nothing was changed.
    */
-  async heartbeat(options: Omit<HeartbeatOptions, "sortKey"> = {}): Promise<void> {
+  async renew(options: Omit<HeartbeatOptions, "sortKey"> = {}): Promise<void> {
     await this.renewBy(() => changeToWire(options.data), options);
   }
 

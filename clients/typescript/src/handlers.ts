@@ -19,7 +19,7 @@ import { type Duration, millisecondsOf } from "./duration.js";
 import { type KeyOf, keyReader } from "./event.js";
 import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
-import { Deadline, InvocationGuard, type LambdaContext } from "./invocation.js";
+import { asked, Deadline, InvocationGuard, type LambdaContext } from "./invocation.js";
 import type { ReleaseOptions } from "./options.js";
 import { begin, compare, hashOf, leavingOf, recordOf } from "./records.js";
 import { messageOf } from "./transport.js";
@@ -235,8 +235,12 @@ class Lock<Event, Context extends LambdaContext> {
     // The lease shrinks towards the deadline, and the invocation's heartbeats keep pace with it.
     const lease = deadline.lease(this.#lease);
     const options = { sortKey, ownerName, staleness, lease, heartbeatInterval: false as const, ...more };
-    if (this.leaves === undefined) return client.tryAcquire(key, options);
-    return client.acquire(key, { ...options, wait: deadline.left(this.leaves) });
+    const { leaves } = this;
+    return asked(client, deadline, () =>
+      leaves === undefined
+        ? client.tryAcquire(key, options)
+        : client.acquire(key, { ...options, wait: deadline.left(leaves) }),
+    );
   }
 }
 

@@ -144,14 +144,17 @@ export interface GuardHost {
   releaseFailed(error: unknown, guard: Holding): void;
 }
 
-/** The parts that another process needs to continue with a lock. */
+/** The parts that another process, in any language, needs to continue with a lock or with permits. */
 export interface Handover {
   readonly key: string;
-  readonly sortKey?: string;
+  readonly sortKey?: string | undefined;
   /** The secret that proves possession: it allows to renew and release the lock. */
   readonly leaseId: string;
-  /** The last number under the lease id: requests with a lower one change nothing any more. */
-  readonly sequence: number;
+  /**
+   * The last number under the lease id: requests with a lower one change nothing any more. Default: the client learns it
+   * from the service, with one more request.
+   */
+  readonly sequence?: number | undefined;
 }
 
 /** The members that all kinds of heartbeats share. */
@@ -184,7 +187,7 @@ export interface Grant extends Renewal {
  * The common part of the guards of locks and of permits, which hold until a release or a loss. Heartbeats are
  * sent in the background; they do not keep the process alive.
  *
- * `isHeld` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from
+ * `valid` and `remaining()` go by the clock and are right at once, even after a long computation that kept timers from
  * firing; `signal` and `onAtRisk` need the event loop to turn.
  */
 export abstract class Holding<Change extends object = object> implements AsyncDisposable {
@@ -275,7 +278,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   }
 
   /** Whether the lock is held now. False as soon as it is lost or its release begins. */
-  get isHeld(): boolean {
+  get valid(): boolean {
     if (this.#ended.signal.aborted || this.#context.runtime.now() >= this.#holdEnds) return false;
     return this.#settings.holdOnUnavailable || this.remaining() > 0;
   }
@@ -293,10 +296,15 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return this.#lostController.signal;
   }
 
-  /** Throws the {@link LockLostError} if the lock is lost. */
-  throwIfLost(): void {
+  /**
+   * Checks that the lock is held, by the clock, before a step that depends on it. Sends nothing.
+   *
+   * @throws {LockLostError} the lock is lost, or its release has begun.
+   */
+  ensureHeld(): void {
     const loss = this.#lossByNow();
     if (loss) throw loss;
+    if (this.#ended.signal.aborted) throw new LockLostError(this.key, "released", "It was released here.");
   }
 
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
@@ -391,7 +399,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   /** @internal */
   takeTurn(turn: Turn): void {
     this.#place = turn;
-    turn.holds(() => (this.isHeld ? this.view() : undefined));
+    turn.holds(() => (this.valid ? this.view() : undefined));
   }
 
   /**
@@ -420,8 +428,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
 
   /** The parts that may be shown. */
   toJSON(): Record<string, unknown> {
-    const { key, sortKey, fencingToken, isHeld, lost } = this;
-    return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, isHeld, ...(lost && { lost }) };
+    const { key, sortKey, fencingToken, valid, lost } = this;
+    return { key, ...(sortKey !== undefined && { sortKey }), fencingToken, valid, ...(lost && { lost }) };
   }
 
   /** @internal */
@@ -617,7 +625,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * Returns the loss, if there is one, even if only the clock knows of it and no timer has reported it yet.
    */
   #lossByNow(): LockLostError | undefined {
-    if (this.#lost || this.isHeld || this.#ended.signal.aborted) return this.#lost;
+    if (this.#lost || this.valid || this.#ended.signal.aborted) return this.#lost;
     if (this.#context.runtime.now() >= this.#holdEnds)
       return new LockLostError(this.key, "max-hold", "It was held for as long as it may be.");
     return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", {

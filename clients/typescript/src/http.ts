@@ -100,6 +100,7 @@ export class HttpTransport implements Transport {
       const retryAfter = retryAfterMs(response.headers.get("retry-after"));
       return { status: response.status, document: parseDocument(await response.text()), retryAfter };
     } catch (error) {
+      if (error instanceof InvalidRequestError) throw error;
       throw unanswered(`${this.#base} cannot be reached`, error);
     }
   }

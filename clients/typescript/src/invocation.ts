@@ -1,10 +1,12 @@
 /** A lock for one invocation of a Lambda function: its deadline, its heartbeats, its freezes. */
+import { type Client, contextOf } from "./client.js";
 import { InvalidRequestError, LockLostError, type LostReason } from "./errors.js";
 import type { Guard } from "./guard.js";
+import type { Held } from "./held.js";
 import { OPERATION_BOUND_MS } from "./pacing.js";
 import type { ReleaseOptions } from "./options.js";
 import { systemRuntime as runtime } from "./runtime.js";
-import { at } from "./timers.js";
+import { at, sleepUntil } from "./timers.js";
 import { messageOf } from "./transport.js";
 
 /** The time between two signs of life of the process. */
@@ -53,6 +55,29 @@ export class Deadline {
 }
 
 /**
+ * Asks for the lock of an invocation. Where that brings no guard, it waits until a request without an answer, which may
+ * have acquired the lock, was given back: the sandbox is frozen behind the end of the invocation.
+ */
+export async function asked(
+  client: Client,
+  deadline: Deadline,
+  ask: () => Promise<Guard | Held>,
+): Promise<Guard | Held> {
+  let result: Guard | Held | undefined;
+  try {
+    result = await ask();
+    return result;
+  } finally {
+    if (result?.kind !== "granted") {
+      const over = new AbortController();
+      const limit = sleepUntil(runtime, deadline.at - deadline.margin / 4, over.signal).catch(() => undefined);
+      await Promise.race([Promise.allSettled(contextOf(client).underWay), limit]);
+      over.abort();
+    }
+  }
+}
+
+/**
  * The lock of an invocation. Hand `fencingToken` to every resource that the work writes to.
  *
  * Heartbeats renew the lease, which never outlasts the invocation by more than the margin. After a freeze of the
@@ -74,7 +99,9 @@ export class InvocationGuard {
   #cancelBeat = (): void => undefined;
   #cancelPulse = (): void => undefined;
   #pulse = runtime.now();
-  #isSuspended = false;
+  #freezes = 0;
+  /** The number of freezes before the last answered heartbeat was sent. */
+  #believed = 0;
   #isOver = false;
   #isTold = false;
   /** Resolves when a release that the deadline or an error began has ended. */
@@ -133,13 +160,13 @@ export class InvocationGuard {
   }
 
   /** Whether the work may go on. False after a freeze, until a heartbeat was answered. */
-  get isHeld(): boolean {
-    return !this.#isFrozen() && !this.#isTold && this.#guard.isHeld;
+  get valid(): boolean {
+    return !this.#isFrozen() && !this.#isTold && this.#guard.valid;
   }
 
-  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `isHeld` is false. */
+  /** The time for which nobody else can take the lock over, in milliseconds; 0 where `valid` is false. */
   remaining(): number {
-    return this.isHeld ? this.#guard.remaining() : 0;
+    return this.valid ? this.#guard.remaining() : 0;
   }
 
   /**
@@ -147,18 +174,19 @@ export class InvocationGuard {
    *
    * @throws {LockLostError} the work must stop.
    */
-  async check(): Promise<void> {
-    if (this.#isFrozen()) await this.heartbeat();
+  async ensureHeld(): Promise<void> {
+    while (this.#isFrozen()) await this.renew();
     if (this.#isTold) throw this.#deadlineError();
-    this.#guard.throwIfLost();
+    this.#guard.ensureHeld();
     this.#guard.signal.throwIfAborted();
   }
 
-  /** Renews the lease now. Rejects as {@link Guard.heartbeat}. */
-  async heartbeat(): Promise<void> {
-    await this.#guard.heartbeat({ lease: this.#deadline.cut(this.#lease) });
-    this.#isSuspended = false;
-    this.#pulse = runtime.now();
+  /** Renews the lease now. Rejects as {@link Guard.renew}. */
+  async renew(): Promise<void> {
+    this.#isFrozen();
+    const freezes = this.#freezes;
+    await this.#guard.renew({ lease: this.#deadline.cut(this.#lease) });
+    this.#believed = Math.max(this.#believed, freezes);
   }
 
   /**
@@ -171,7 +199,7 @@ export class InvocationGuard {
       const result = await Promise.race([body(), this.#gaveBack]);
       const left = leaving?.(result);
       if (!this.#finish()) throw this.#deadlineError();
-      this.#guard.throwIfLost();
+      this.#guard.ensureHeld();
       if (left === undefined) await this.#giveBack();
       else await this.#guard.release({ ...left, signal: this.#lastMoment() });
       return result;
@@ -215,9 +243,12 @@ export class InvocationGuard {
     return new LockLostError(this.key, "deadline", "The invocation ends.");
   }
 
+  /** Looks for a freeze since the last sign of life. Returns whether no heartbeat was sent and answered since. */
   #isFrozen(): boolean {
-    if (!this.#isOver && runtime.now() - this.#pulse > FROZEN_MS) this.#isSuspended = true;
-    return this.#isSuspended;
+    const now = runtime.now();
+    if (!this.#isOver && now - this.#pulse > FROZEN_MS) this.#freezes += 1;
+    this.#pulse = now;
+    return this.#believed < this.#freezes;
   }
 
   #pulseLater(): void {
@@ -225,7 +256,6 @@ export class InvocationGuard {
       PULSE_MS,
       () => {
         const wasFrozen = this.#isFrozen();
-        this.#pulse = runtime.now();
         this.#pulseLater();
         if (wasFrozen) void this.#beat();
       },
@@ -236,13 +266,13 @@ export class InvocationGuard {
   #beatLater(): void {
     const next = runtime.now() + Math.max(PULSE_MS, this.#guard.leaseDuration / 4);
     this.#cancelBeat();
-    if (!this.#isOver && this.#guard.isHeld && next < this.#deadline.stops)
+    if (!this.#isOver && this.#guard.valid && next < this.#deadline.stops)
       this.#cancelBeat = at(runtime, next, () => void this.#beat(), true);
   }
 
   async #beat(): Promise<void> {
     try {
-      await this.heartbeat();
+      await this.renew();
     } catch (error) {
       if (!this.#isOver) console.warn(`leasehold: a heartbeat of ${this.key} failed: ${messageOf(error)}`);
     }

@@ -19,7 +19,7 @@ import { Lease } from "./lease.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
 import { checkLease, type HeartbeatOptions } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
-import { PermitsGuard } from "./permits.js";
+import { PermitGuard } from "./permits.js";
 import { type Plan, plan } from "./plan.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { sleepUntil } from "./timers.js";
@@ -50,14 +50,14 @@ export interface TryAcquireAllOptions extends GuardOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** Options of `acquireAll` and `withLocks`. */
+/** Options of `acquireAll` and `withAll`. */
 export interface AcquireAllOptions extends TryAcquireAllOptions {
   /** The bound of the wait. Default: `"lease"`: the longest lease of the found holders, plus a margin. */
   wait?: Wait | undefined;
 }
 
 /** Several held keys, under one token. The loss of one is the loss of all, and the others are released. */
-export class JointGuard implements AsyncDisposable {
+export class AllGuard implements AsyncDisposable {
   /** Tells the two results of an acquire apart. */
   readonly kind = "granted";
   /** One token for all keys, above every token granted for any of the keys before. */
@@ -70,7 +70,7 @@ export class JointGuard implements AsyncDisposable {
   constructor(
     context: Context,
     /** One guard for each key, in the order of the request. Release them together, by this guard. */
-    readonly guards: readonly [Guard | PermitsGuard, ...(Guard | PermitsGuard)[]],
+    readonly guards: readonly [Guard | PermitGuard, ...(Guard | PermitGuard)[]],
   ) {
     this.#context = context;
     this.fencingToken = guards[0].fencingToken;
@@ -86,8 +86,8 @@ export class JointGuard implements AsyncDisposable {
   }
 
   /** Whether all locks are held now. */
-  get isHeld(): boolean {
-    return this.guards.every(({ isHeld }) => isHeld);
+  get valid(): boolean {
+    return this.guards.every(({ valid }) => valid);
   }
 
   /** Returns the time for which all locks are certainly held, in milliseconds; 0 if they are not. */
@@ -108,9 +108,9 @@ export class JointGuard implements AsyncDisposable {
     return this.#loss.signal;
   }
 
-  /** Throws the {@link LockLostError} if one of them is lost. */
-  throwIfLost(): void {
-    for (const guard of this.guards) guard.throwIfLost();
+  /** As {@link Guard.ensureHeld}, for each of them. @throws {LockLostError} one of them is lost or released. */
+  ensureHeld(): void {
+    for (const guard of this.guards) guard.ensureHeld();
   }
 
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
@@ -119,12 +119,12 @@ export class JointGuard implements AsyncDisposable {
   }
 
   /**
-   * Renews the lease of each lock now, and changes it if the options say so; as {@link Guard.heartbeat}.
+   * Renews the lease of each lock now, and changes it if the options say so; as {@link Guard.renew}.
    *
    * @throws {LockLostError} one of them is lost, or their release has begun.
    */
-  async heartbeat(options: Pick<HeartbeatOptions, "lease" | "signal"> = {}): Promise<void> {
-    await Promise.all(this.guards.map((guard) => guard.heartbeat(options)));
+  async renew(options: Pick<HeartbeatOptions, "lease" | "signal"> = {}): Promise<void> {
+    await Promise.all(this.guards.map((guard) => guard.renew(options)));
   }
 
   /**
@@ -176,7 +176,7 @@ type Body = Omit<Requests["acquire-all"], "sequence" | "requestId">;
 type Named = Required<Extract<LockName, object>>;
 
 /** One lease id for several keys. */
-class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
+class JointAcquisition extends Acquisition<AllGuard, Lock, Body> {
   constructor(
     context: Context,
     private readonly names: readonly Named[],
@@ -186,7 +186,7 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
     super(context, leaseDuration, delayOf(options), names.length);
   }
 
-  protected async send(): Promise<JointGuard> {
+  protected async send(): Promise<AllGuard> {
     const { service, observations, ownerName } = this.context;
     const { request } = this.take({
       keys: this.names.map((name) => {
@@ -201,7 +201,9 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
         }
         const view = this.context.sightings.last(key, sortKey);
         const next = view && this.#plan(view, name);
-        return { ...named, permits: permits ?? 1, capacity, observed: next && "ask" in next ? [...next.ask] : [] };
+        const epoch = this.context.sightings.epoch(key, sortKey);
+        const observed = next && "ask" in next ? [...next.ask] : [];
+        return { ...named, permits: permits ?? 1, capacity, observed, ...(epoch !== undefined && { epoch }) };
       }),
       ownerName: this.options.ownerName ?? ownerName,
       leaseId: this.leaseId,
@@ -228,10 +230,11 @@ class JointAcquisition extends Acquisition<JointGuard, Lock, Body> {
       };
       const capacity = this.names[index]?.capacity;
       if (capacity === undefined) return new Guard(this.context, grant, lease, options);
+      this.context.sightings.granted(key, sortKey, fencingToken);
       const share = { holderId: holderId ?? "", permits: permits ?? 1, capacity };
-      return new PermitsGuard(this.context, { ...grant, ...share }, lease, options);
+      return new PermitGuard(this.context, { ...grant, ...share }, lease, options);
     });
-    return new JointGuard(this.context, guards as [Guard | PermitsGuard, ...(Guard | PermitsGuard)[]]);
+    return new AllGuard(this.context, guards as [Guard | PermitGuard, ...(Guard | PermitGuard)[]]);
   }
 
   found({ lock, locks }: LockHeldError, budget: WaitBudget | undefined): Lock {
@@ -325,7 +328,7 @@ export async function acquireAll(
   locks: readonly LockName[],
   options: TryAcquireAllOptions,
   wait: Bound | undefined,
-): Promise<JointGuard | Held> {
+): Promise<AllGuard | Held> {
   if (wait !== undefined)
     for (const name of locks) {
       const { key, sortKey, capacity }: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;

@@ -21,7 +21,7 @@ export interface Scoped extends AsyncDisposable, Kept {
  * @throws {LockLostError} it was lost.
  */
 export async function leave(runtime: Runtime, guard: Omit<Scoped, keyof AsyncDisposable>): Promise<void> {
-  const bound = guard.isHeld ? Math.min(guard.remaining(), LEAVE_BOUND_MS) : LEAVE_BOUND_MS;
+  const bound = guard.valid ? Math.min(guard.remaining(), LEAVE_BOUND_MS) : LEAVE_BOUND_MS;
   let isLate = false;
   let cancel = (): void => undefined;
   const late = new Promise<void>((resolve) => {

@@ -103,7 +103,7 @@ interface Change extends WirePayload {
 }
 
 /** Held permits, until they are released or lost. */
-export class PermitsGuard extends Holding<Change> {
+export class PermitGuard extends Holding<Change> {
   /** The holder's public name, which proves nothing. */
   readonly holderId: string;
   /** The capacity of the semaphore at the grant. */
@@ -148,6 +148,11 @@ export class PermitsGuard extends Holding<Change> {
     await this.renewBy(() => ({ permits, heldPermits: this.#permits }), { signal });
   }
 
+  /** Keeps one permit, and releases the others: a writer becomes a reader. */
+  async downgrade(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    await this.keep(1, options);
+  }
+
   /**
    * Renews the lease now, and changes lease or payload if the options say so. Retries for the rest of the lease while
    * the service cannot be reached.
@@ -155,7 +160,7 @@ export class PermitsGuard extends Holding<Change> {
    * @throws {LockLostError} the permits are lost, or their release has begun.
    * @throws {UnavailableError | ThrottledError} the outcome is unknown; the permits are held until the lease runs out.
    */
-  async heartbeat(options: PermitsHeartbeatOptions = {}): Promise<void> {
+  async renew(options: PermitsHeartbeatOptions = {}): Promise<void> {
     await this.renewBy(() => toWire(options.data), options);
   }
 
@@ -193,16 +198,8 @@ type Body = Omit<Requests["semaphore-enqueue"], "sequence" | "requestId"> &
   Pick<Requests["semaphore-acquire"], "staleness" | "passes"> &
   WirePayload;
 
-/** Makes the guard of a grant. */
-export type GuardClass<Guard extends PermitsGuard> = new (
-  host: GuardHost,
-  grant: PermitsGrant,
-  lease: Lease,
-  options: GuardOptions,
-) => Guard;
-
 /** One lease id for permits, with its ticket. Requests for permits and for the ticket are numbered together. */
-export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<Guard, SemaphoreView, Body> {
+export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, Body> {
   /** Whether the last request that was taken asks for permits. If not, it asks for a ticket. */
   #isForPermits = true;
   /** Whether only the service can tell the next step. */
@@ -210,6 +207,8 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   /** The last view of the semaphore. */
   #view: SemaphoreView | undefined;
   #ticket: { readonly id: string; readonly number: number; readonly refreshAt: number } | undefined;
+  /** That of the last answer before this lease id had a claim: of a view, then of refusals. */
+  #epoch: string | undefined;
   /** Whether the view was seen after the ticket was taken. */
   #isCurrent = true;
   /** The time before the last request was sent. */
@@ -224,7 +223,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
   /** The names of the last refused request, and the time until which they are not named again. */
   #refused: { readonly names: string; readonly until: number } | undefined;
   /** A guard that was granted while the ticket was refreshed, as the answer to an earlier request. */
-  #granted: Guard | undefined;
+  #granted: PermitGuard | undefined;
   /** The outcome of the first grant, even if that grant arrived too late to be of use. */
   #outcome: Grant["outcome"] | undefined;
 
@@ -233,14 +232,14 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     private readonly target: PermitsTarget,
     private readonly options: PermitsOptions,
     leaseDuration: number,
-    private readonly guard: GuardClass<Guard>,
   ) {
     super(context, leaseDuration, delayOf(options));
     this.#view = context.sightings.last(target.key, target.sortKey);
+    this.#epoch = context.sightings.epoch(target.key, target.sortKey);
   }
 
   /** Requests the permits, unless the view tells the answer. */
-  protected async send(): Promise<Guard> {
+  protected async send(): Promise<PermitGuard> {
     if (this.#granted) return this.#granted;
     const isUnanswered = this.numbers.open !== undefined && this.#isForPermits;
     const next = this.#plan(Infinity);
@@ -253,8 +252,12 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     try {
       return await this.#ask(names, this.#mustAsk ? undefined : asked.turn);
     } catch (error) {
-      if (error instanceof LockHeldError) this.#wasRefused(error, names);
-      throw error;
+      if (!(error instanceof LockHeldError)) throw error;
+      this.#wasRefused(error, names);
+      // The epoch was too old, where the permits are free.
+      const again = this.#ticket ? undefined : this.#plan(Infinity);
+      if (!again || !("ask" in again)) throw error;
+      return this.#ask(again.ask, undefined);
     }
   }
 
@@ -331,7 +334,13 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       names: JSON.stringify(names),
       until: runtime.now() + pollPause(pollInterval, retryAfter, runtime.random()),
     };
+    this.#refusedBy(lock);
+  }
+
+  /** Records the view of a refusal, which also tells the epoch for the next request. */
+  #refusedBy(lock: Lock | undefined): void {
     this.#saw(lock);
+    if (lock && isSemaphore(lock)) this.#epoch = lock.epoch || undefined;
   }
 
   /** Records the present view of the key. */
@@ -396,7 +405,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     } catch (error) {
       if (!(error instanceof QueueFullError || error instanceof LockHeldError)) throw error;
       this.#isFull = error instanceof QueueFullError;
-      if (error.lock) this.#saw(error.lock);
+      if (error.lock) this.#refusedBy(error.lock);
       await sleepUntil(runtime, Math.min(until, runtime.now() + pollPause(pollInterval, 0, runtime.random())), signal);
     }
   }
@@ -414,9 +423,9 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       .map(({ ticketId, version, permits }) => ({ holderId: ticketId, version, permits }));
   }
 
-  async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<Guard> {
+  async #ask(observed: readonly DeadEntry[], turn: Ask["turn"]): Promise<PermitGuard> {
     // A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
-    const epoch = (turn && this.#view?.epoch) || undefined;
+    const epoch = this.#ticket ? (turn && this.#view?.epoch) || undefined : this.#epoch;
     const staleness = observed.length ? undefined : this.options.staleness;
     const wanted = {
       ...this.#common(observed),
@@ -433,8 +442,10 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     }
   }
 
-  async #enqueue(observed: readonly DeadEntry[]): Promise<Guard | undefined> {
-    const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease };
+  async #enqueue(observed: readonly DeadEntry[]): Promise<PermitGuard | undefined> {
+    const number = this.#ticket?.number;
+    const epoch = this.#ticket ? undefined : this.#epoch;
+    const wanted = { ...this.#common(observed), leaseDurationMs: this.#ticketLease, number, epoch };
     for (;;) {
       const { granted, body } = await this.#send(wanted, false);
       if (granted || body === wanted) return granted;
@@ -455,7 +466,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
    * Sends one request: the open one again, or `wanted`. Returns the body that was sent, and the guard if
    * there is one.
    */
-  async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: Guard }> {
+  async #send(wanted: Body, isForPermits: boolean): Promise<{ body: object; granted?: PermitGuard }> {
     this.#asked = this.context.runtime.now();
     const { request, body } = this.take(wanted, isForPermits ? this.leaseDuration : this.#ticketLease);
     if (body === wanted) this.#isForPermits = isForPermits;
@@ -464,13 +475,14 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
     return { body };
   }
 
-  async #sendAcquire(request: Numbered<Body>): Promise<Guard> {
+  async #sendAcquire(request: Numbered<Body>): Promise<PermitGuard> {
     const { service } = this.context;
     const { key, sortKey } = this.target;
     const answer = await this.counted(request, (numbered, sendOptions) =>
       service.ask("semaphore-acquire", numbered, sendOptions),
     );
     this.#outcome ??= answer.outcome;
+    this.context.sightings.aged(key, sortKey, answer.epoch);
     this.throwIfTooLate();
     const grant = {
       ...answer,
@@ -480,7 +492,7 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
       leaseId: this.leaseId,
       sequence: this.numbers.last,
     };
-    return new this.guard(this.context, grant, this.lease, this.options);
+    return new PermitGuard(this.context, grant, this.lease, this.options);
   }
 
   async #sendEnqueue(request: Numbered<Body>): Promise<void> {
@@ -508,13 +520,12 @@ export class PermitsAcquisition<Guard extends PermitsGuard> extends Acquisition<
 }
 
 /** Requests the permits: once, or for as long as `wait` says. */
-export async function acquirePermits<Guard extends PermitsGuard>(
+export async function acquirePermits(
   context: Context,
   target: PermitsTarget,
   options: PermitsOptions,
   wait: Bound | undefined,
-  guard: GuardClass<Guard>,
-): Promise<Guard | Held<SemaphoreView>> {
+): Promise<PermitGuard | Held<SemaphoreView>> {
   if (wait !== undefined) refuseDeadlock(context, target.key, target.sortKey, target.permits);
   const lease = checkLease(options.lease ?? PERMITS_LEASE_MS);
   checkGuardOptions(options, lease);
@@ -523,6 +534,6 @@ export async function acquirePermits<Guard extends PermitsGuard>(
   return pursue(
     context,
     { key, sortKey, wait, signal: options.signal },
-    () => new PermitsAcquisition(context, target, options, lease, guard),
+    () => new PermitsAcquisition(context, target, options, lease),
   );
 }

@@ -94,23 +94,29 @@ export function plan(view: Permits, wanted: Wanted, ageOf: AgeOf): Plan {
   if (!own && ahead.some(({ left }) => left > 0)) return wait;
   const names = own ? [] : ahead.map(({ name }) => name);
   let missing = wanted.permits + reserved - view.available;
-  let spare = view.available - wanted.permits - ahead.reduce((sum, { name }) => sum + name.permits, 0);
+  let free = view.available;
   const dead = holders.filter(({ left }) => left <= 0).map(({ name }) => name);
   dead.sort((one, other) => other.permits - one.permits || (one.holderId < other.holderId ? -1 : 1));
   for (const name of dead) {
     if (missing <= 0) break;
     names.push(name);
     missing -= name.permits;
-    spare += name.permits;
+    free += name.permits;
   }
   if (missing > 0) return wait;
   if (names.length > MOST_NAMES) return { enqueue: names.slice(0, MOST_NAMES) };
-  return own ? { ask: names, turn: spare >= 0 ? "own" : "passing" } : { ask: names };
+  if (!own) return { ask: names };
+  // The grant removes them, so that nobody behind waits for them again.
+  const deadAhead = ahead.filter(({ left }) => left <= 0).map(({ name }) => name);
+  names.push(...deadAhead.slice(0, MOST_NAMES - names.length));
+  const rest = ahead.filter(({ name }) => !names.includes(name)).reduce((sum, { name }) => sum + name.permits, 0);
+  return { ask: names, turn: free >= rest + wanted.permits ? "own" : "passing" };
 }
 
 /** The last view of each semaphore, and the time since when each of its entries has its version. */
 export class Sightings {
   readonly #sightings = new Recent<{ view: SemaphoreView; since: Map<string, { version: string; time: number }> }>();
+  readonly #epochs = new Recent<string>();
 
   constructor(private readonly runtime: Runtime) {}
 
@@ -129,6 +135,23 @@ export class Sightings {
       }),
     );
     this.#sightings.set(view.key, view.sortKey, { view, since });
+    this.aged(view.key, view.sortKey, view.epoch);
+  }
+
+  /** Records the epoch that an answer shows. An older service shows none. */
+  aged(key: string, sortKey: string | undefined, epoch: string | undefined): void {
+    if (epoch) this.#epochs.set(key, sortKey, epoch);
+  }
+
+  /** Records a grant whose answer shows no epoch: the row has at least this token, and the tickets of before. */
+  granted(key: string, sortKey: string | undefined, token: number): void {
+    const known = this.epoch(key, sortKey)?.split(".")[1];
+    if (known !== undefined) this.aged(key, sortKey, `${token}.${known}`);
+  }
+
+  /** Returns the last epoch of the semaphore: a request with it is refused when it arrives too late. */
+  epoch(key: string, sortKey: string | undefined): string | undefined {
+    return this.#epochs.get(key, sortKey);
   }
 
   /** Returns the last view. */

@@ -12,7 +12,7 @@ import { IdempotencyItemAlreadyExistsError, IdempotencyItemNotFoundError } from 
 import { BasePersistenceLayer, IdempotencyRecord } from "@aws-lambda-powertools/idempotency/persistence";
 import type { Client } from "./client.js";
 import { type Duration, millisecondsOf } from "./duration.js";
-import { Deadline, InvocationGuard } from "./invocation.js";
+import { asked, Deadline, InvocationGuard } from "./invocation.js";
 import type { Lock } from "./lock.js";
 import { begin, leavingOf, type Record, recordOf } from "./records.js";
 
@@ -63,7 +63,10 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
     const lease = deadline.lease(this.#lease);
     const key = this.#prefix + idempotencyKey;
     const begun = await begin(
-      (options) => this.#client.tryAcquire(key, { ...options, lease, heartbeatInterval: false }),
+      (options) =>
+        asked(this.#client, deadline, () =>
+          this.#client.tryAcquire(key, { ...options, lease, heartbeatInterval: false }),
+        ),
       payload,
     );
     if (begun.kind !== "attempt") {

@@ -4,16 +4,10 @@ import type { Bound } from "./pacing.js";
 import { type Context, track } from "./context.js";
 import { InvalidRequestError } from "./errors.js";
 import type { Held } from "./held.js";
-import { checkGuardOptions, type GuardOptions } from "./holding.js";
+import { checkGuardOptions, type GuardOptions, type Handover } from "./holding.js";
 import type { SemaphoreView } from "./lock.js";
 import { checkWait, checkLease } from "./options.js";
-import {
-  acquirePermits,
-  type GuardClass,
-  PermitsGuard,
-  type PermitsOptions,
-  type TryPermitsOptions,
-} from "./permits.js";
+import { acquirePermits, PermitGuard, type PermitsOptions, type TryPermitsOptions } from "./permits.js";
 import { renewOnce } from "./resuming.js";
 import { under } from "./scope.js";
 
@@ -21,8 +15,6 @@ import { under } from "./scope.js";
 export interface ResumePermitsOptions extends GuardOptions {
   /** A new lease, in milliseconds: 100 to 86400000. Default: the record's. */
   lease?: Duration | undefined;
-  /** The number that `detach` handed out. Default: the client learns it from the service, with one request more. */
-  sequence?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
@@ -35,9 +27,8 @@ export interface SemaphoreOptions {
  * A semaphore: `capacity` permits, of which a grant takes some. Made by {@link Client.semaphore}; nothing is sent until
  * permits are asked for. The first request makes the semaphore with this capacity; later the semaphore's own holds.
  */
-export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
+export class Semaphore {
   readonly #context: Context;
-  readonly #guard: GuardClass<Guard>;
   readonly #permits: number;
   readonly #sortKey: string | undefined;
 
@@ -46,11 +37,9 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
     context: Context,
     readonly key: string,
     readonly capacity: number,
-    guard: GuardClass<Guard>,
     { sortKey, permits = 1 }: SemaphoreOptions & { permits?: number } = {},
   ) {
     this.#context = context;
-    this.#guard = guard;
     this.#permits = permits;
     this.#sortKey = sortKey;
   }
@@ -61,7 +50,7 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
    * @throws {ExceedsCapacityError} there are fewer in all.
    * @throws {UnavailableError | ThrottledError} nobody knows; what may have been granted is released in the background.
    */
-  async tryAcquire(options: TryPermitsOptions = {}): Promise<Guard | Held<SemaphoreView>> {
+  async tryAcquire(options: TryPermitsOptions = {}): Promise<PermitGuard | Held<SemaphoreView>> {
     return this.#acquire(options, undefined);
   }
 
@@ -72,7 +61,7 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
    * @throws {ExceedsCapacityError} there are fewer in all.
    * @throws {UnavailableError | ThrottledError} the service could not be reached until the wait was over.
    */
-  async acquire(options: PermitsOptions = {}): Promise<Guard | Held<SemaphoreView>> {
+  async acquire(options: PermitsOptions = {}): Promise<PermitGuard | Held<SemaphoreView>> {
     const { wait = "lease" } = options;
     return this.#acquire(options, checkWait(wait));
   }
@@ -84,7 +73,7 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
    * @throws {LockHeldError} the wait was over.
    * @throws {LockLostError} `body` came to its end, but the permits were lost meanwhile.
    */
-  async withPermits<T>(body: (guard: Guard) => T | Promise<T>, options: PermitsOptions = {}): Promise<T> {
+  async withPermits<T>(body: (guard: PermitGuard) => T | Promise<T>, options: PermitsOptions = {}): Promise<T> {
     return under(this.#context, (await this.acquire(options)).granted(), body);
   }
 
@@ -93,63 +82,52 @@ export class Semaphore<Guard extends PermitsGuard = PermitsGuard> {
    *
    * @throws {LockLostError} nobody holds them under this lease id any more.
    */
-  async resume(leaseId: string, options: ResumePermitsOptions = {}): Promise<Guard> {
+  async resume(handover: Handover, options: ResumePermitsOptions = {}): Promise<PermitGuard> {
     this.#context.closed.throwIfAborted();
-    const resumed = this.#resume(leaseId, options);
+    const resumed = this.#resume(handover, options);
     track(this.#context, resumed);
     return resumed;
   }
 
-  async #resume(leaseId: string, options: ResumePermitsOptions): Promise<Guard> {
+  async #resume(
+    { key, sortKey, leaseId, sequence: known }: Handover,
+    options: ResumePermitsOptions,
+  ): Promise<PermitGuard> {
     const { service } = this.#context;
-    const key = this.key;
-    const sortKey = this.#sortKey;
+    if (key !== this.key || sortKey !== this.#sortKey)
+      throw new InvalidRequestError(`The semaphore is ${JSON.stringify(this.key)}, not ${JSON.stringify(key)}.`, "key");
     const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
     const { answer, lease, sequence } = await renewOnce(
       this.#context,
       { key, sortKey, leaseId, leaseDurationMs },
       (request, sendOptions) => service.ask("semaphore-heartbeat", request, sendOptions),
-      options,
+      { ...options, sequence: known },
     );
     checkGuardOptions(options, answer.leaseDurationMs);
     const grant = { ...answer, key, sortKey, leaseId, sequence, capacity: this.capacity, outcome: "resumed" as const };
-    return new this.#guard(this.#context, grant, lease, options);
+    return new PermitGuard(this.#context, grant, lease, options);
   }
 
-  async #acquire(options: PermitsOptions, wait: Bound | undefined): Promise<Guard | Held<SemaphoreView>> {
+  async #acquire(options: PermitsOptions, wait: Bound | undefined): Promise<PermitGuard | Held<SemaphoreView>> {
     const { key, capacity } = this;
     const permits = options.permits ?? this.#permits;
-    return acquirePermits(
-      this.#context,
-      { key, sortKey: this.#sortKey, capacity, permits },
-      options,
-      wait,
-      this.#guard,
-    );
-  }
-}
-
-/** All permits of a read/write lock. */
-export class WriterGuard extends PermitsGuard {
-  /** Becomes a reader: keeps one permit, and gives the others back. */
-  async downgrade(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
-    await this.keep(1, options);
+    return acquirePermits(this.#context, { key, sortKey: this.#sortKey, capacity, permits }, options, wait);
   }
 }
 
 /** The writer's side of a read/write lock. */
-class Writer extends Semaphore<WriterGuard> {
-  override async tryAcquire(options: TryPermitsOptions = {}): Promise<WriterGuard | Held<SemaphoreView>> {
+class Writer extends Semaphore {
+  override async tryAcquire(options: TryPermitsOptions = {}): Promise<PermitGuard | Held<SemaphoreView>> {
     return exclusive(await super.tryAcquire(options));
   }
 
-  override async acquire(options: PermitsOptions = {}): Promise<WriterGuard | Held<SemaphoreView>> {
+  override async acquire(options: PermitsOptions = {}): Promise<PermitGuard | Held<SemaphoreView>> {
     return exclusive(await super.acquire(options));
   }
 }
 
 /** Refuses a grant beside which others fit: the lock was made with more permits, or got more. */
-async function exclusive(result: WriterGuard | Held<SemaphoreView>): Promise<WriterGuard | Held<SemaphoreView>> {
+async function exclusive(result: PermitGuard | Held<SemaphoreView>): Promise<PermitGuard | Held<SemaphoreView>> {
   if (result.kind === "held" || result.permits === result.capacity) return result;
   const { key, capacity } = result;
   await result[Symbol.asyncDispose]();
@@ -169,8 +147,8 @@ export class ReadWriteLock {
 
   /** @internal */
   constructor(context: Context, key: string, capacity: number, options: SemaphoreOptions) {
-    this.#reader = new Semaphore(context, key, capacity, PermitsGuard, options);
-    this.#writer = new Writer(context, key, capacity, WriterGuard, { ...options, permits: capacity });
+    this.#reader = new Semaphore(context, key, capacity, options);
+    this.#writer = new Writer(context, key, capacity, { ...options, permits: capacity });
   }
 
   /** The readers' side: one permit for each. */
@@ -179,7 +157,7 @@ export class ReadWriteLock {
   }
 
   /** The writer's side: all permits. */
-  write(): Semaphore<WriterGuard> {
+  write(): Semaphore {
     return this.#writer;
   }
 }

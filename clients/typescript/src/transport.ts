@@ -87,7 +87,8 @@ function adviceFor(reason: string): string {
   if (/^(ENOTFOUND|EAI_AGAIN)$/.test(reason)) return `there is no such host: ${advice}`;
   if (reason === "ERR_SSL_WRONG_VERSION_NUMBER")
     return `the port seems to speak no TLS, which needs http:// in the url: ${advice}`;
-  if (/CERT|UNABLE_TO_/.test(reason)) return `a private authority is named by NODE_EXTRA_CA_CERTS=ca.pem: ${advice}`;
+  if (/CERT|UNABLE_TO_/.test(reason))
+    return `a private authority is named by tls: { ca }, or NODE_EXTRA_CA_CERTS=ca.pem: ${advice}`;
   return advice;
 }
 

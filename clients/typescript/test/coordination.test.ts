@@ -10,7 +10,7 @@ import {
   type Held,
   InvalidRequestError,
   isSemaphore,
-  JointGuard,
+  AllGuard,
   LockHeldError,
   LockLostError,
   type SemaphoreView,
@@ -47,7 +47,7 @@ const areReleased = async (keys: readonly string[]): Promise<void> => {
   await eventually(async () => (await Promise.all(keys.map(stateOf))).every((state) => state !== "held"), "released");
 };
 
-function jointOf(result: JointGuard | Held): JointGuard {
+function jointOf(result: AllGuard | Held): AllGuard {
   if (result.kind !== "granted") throw new Error(`held: ${JSON.stringify(result.locks)}`);
   return result;
 }
@@ -63,9 +63,9 @@ describe("several locks at once", { concurrency: 4 }, () => {
   test("all locks are granted under one token, or none", async () => {
     const [a, b, c] = [freshKey(), freshKey(), freshKey()];
     const guard = jointOf(await client.tryAcquireAll([a, b]));
-    assert.ok(guard instanceof JointGuard);
+    assert.ok(guard instanceof AllGuard);
     assert.deepEqual(guard.keys, [a, b]);
-    assert.ok(guard.isHeld && guard.remaining() > 0 && guard.lost === undefined);
+    assert.ok(guard.valid && guard.remaining() > 0 && guard.lost === undefined);
     assert.deepEqual(new Set(guard.guards.map(({ fencingToken }) => fencingToken)), new Set([guard.fencingToken]));
     const held = await newClient().tryAcquireAll([c, b, a]);
     assert.equal(held.kind, "held");
@@ -77,7 +77,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     assert.equal(await client.get(c), undefined);
     await guard.release();
     await guard.release();
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     assert.equal(guard.signal.aborted, false);
     assert.deepEqual(await Promise.all([a, b].map(stateOf)), ["released", "released"]);
   });
@@ -116,7 +116,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const [a, b] = [freshKey(), freshKey()];
     for (const key of [a, b]) guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
     const guard = jointOf(await newClient().acquireAll([a, b]));
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     await guard.release();
   });
 
@@ -127,7 +127,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
       [b, a],
       [a, b],
       [b, a],
-    ].map((keys) => newClient().withLocks(keys, (guard) => guard.fencingToken, { wait: Infinity }));
+    ].map((keys) => newClient().withAll(keys, (guard) => guard.fencingToken, { wait: Infinity }));
     const tokens = await Promise.all(turns);
     assert.equal(new Set(tokens).size, 4);
     await areReleased([a, b]);
@@ -140,9 +140,9 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await aborted(guard.signal);
     assert.equal(guard.lost, "released");
     assert.ok(guard.signal.reason instanceof LockLostError && guard.signal.reason.key === keys[1]);
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     assert.throws(() => {
-      guard.throwIfLost();
+      guard.ensureHeld();
     }, LockLostError);
     await areReleased(keys);
     await assert.rejects(guard.release(), LockLostError);
@@ -151,14 +151,14 @@ describe("several locks at once", { concurrency: 4 }, () => {
   test("heartbeat renews the lease of each lock", async () => {
     const keys = [freshKey(), freshKey()];
     const guard = jointOf(await newClient().acquireAll(keys, { lease: 20_000, heartbeatInterval: false }));
-    await guard.heartbeat({ lease: 40_000 });
+    await guard.renew({ lease: 40_000 });
     assert.ok(guard.remaining() > 20_000);
     assert.deepEqual(
       await Promise.all(keys.map(async (key) => (await client.get(key))?.leaseDurationMs)),
       [40_000, 40_000],
     );
     await breakHeld(client, keys[1] ?? "");
-    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.key === keys[1]);
+    await assert.rejects(guard.renew(), (error) => error instanceof LockLostError && error.key === keys[1]);
     await aborted(guard.signal);
     await areReleased(keys);
   });
@@ -182,7 +182,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const guard = jointOf(await newClient().acquireAll(wanted));
     const view = await viewOf(pool);
     assert.deepEqual([view.available, view.holders.map(({ fencingToken }) => fencingToken)], [1, [guard.fencingToken]]);
-    await guard.heartbeat({ lease: 40_000 });
+    await guard.renew({ lease: 40_000 });
     assert.equal((await viewOf(pool)).holders[0]?.leaseDurationMs, 40_000);
     const refused = await newClient().tryAcquireAll([freshKey(), { key: pool, permits: 2, capacity: 3 }]);
     assert.ok(refused.kind === "held" && isSemaphore(refused.lock) && refused.lock.available === 1);
@@ -205,8 +205,14 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const [key, pool] = [freshKey(), freshKey()];
     const wanted = [key, { key: pool, permits: 2, capacity: 3 }];
     const guard = jointOf(await newClient().acquireAll(wanted, { lease: 20_000, heartbeatInterval: 300 }));
-    const [holder] = (await viewOf(pool)).holders;
-    await client.breakEntry(pool, holder?.holderId ?? "", holder?.version ?? "");
+    // A heartbeat may change the version between the look and the break.
+    await eventually(async () => {
+      const [holder] = (await viewOf(pool)).holders;
+      return client.breakEntry(pool, holder?.holderId ?? "", holder?.version ?? "").then(
+        () => true,
+        () => false,
+      );
+    }, "it is broken");
     await aborted(guard.signal);
     assert.ok(guard.signal.reason instanceof LockLostError && guard.signal.reason.key === pool);
     await areReleased([key]);
@@ -255,15 +261,15 @@ describe("once an occurrence", { concurrency: 4 }, () => {
   test("occurrence that is done is not run again", async () => {
     const key = freshKey();
     assert.deepEqual(await newClient().once(key, "2026-11-21T02", () => "41 rows"), {
-      kind: "done",
-      result: "41 rows",
+      kind: "ran",
+      value: "41 rows",
     });
     for (const occurrence of ["2026-11-21T02", "2026-11-21T01"]) {
       const again = await newClient().once(key, occurrence, () => assert.fail("run again"));
       assert.equal(again.kind, "already-done");
       assert.deepEqual([again.lock.text, again.lock.lastOccurrence], ["41 rows", "2026-11-21T02"]);
     }
-    assert.equal((await newClient().once(key, "2026-11-21T03", () => ({ not: "kept" }))).kind, "done");
+    assert.equal((await newClient().once(key, "2026-11-21T03", () => ({ not: "kept" }))).kind, "ran");
     await assert.rejects(client.tryAcquire(key, { occurrence: "2026-11-21T03" }), AlreadyDoneError);
   });
 
@@ -273,7 +279,7 @@ describe("once an occurrence", { concurrency: 4 }, () => {
     };
     const key = freshKey();
     await assert.rejects(newClient().once(key, "1", fail), /body/);
-    assert.equal((await newClient().once(key, "1", () => undefined)).kind, "done");
+    assert.equal((await newClient().once(key, "1", () => undefined)).kind, "ran");
     const strict = freshKey();
     await assert.rejects(newClient().once(strict, "1", fail, { atMostOnce: true }), /body/);
     assert.equal((await newClient().once(strict, "1", fail)).kind, "already-done");
@@ -297,7 +303,7 @@ describe("once an occurrence", { concurrency: 4 }, () => {
     assert.equal((await newClient().once(key, "1", () => assert.fail("run twice"), { wait: 0 })).kind, "held");
     const second = newClient().once(key, "1", () => assert.fail("run twice"), { wait: Infinity });
     finish?.();
-    assert.equal((await running).kind, "done");
+    assert.equal((await running).kind, "ran");
     const result = await second;
     assert.equal(result.kind === "already-done" && result.lock.text, "by the first");
   });
@@ -314,14 +320,14 @@ describe("once an occurrence", { concurrency: 4 }, () => {
       { heartbeatInterval: 200 },
     );
     await assert.rejects(late, LockLostError);
-    assert.equal((await newClient().once(key, "1", () => undefined)).kind, "done");
+    assert.equal((await newClient().once(key, "1", () => undefined)).kind, "ran");
   });
 
   test("completion whose answer is lost is repeated", async () => {
     await using proxy = await FaultProxy.start(service.url);
     proxy.fault = firstTimes(1, "release", "lose answer");
     const key = freshKey();
-    assert.equal((await newClient({ url: proxy.url }).once(key, "1", () => "r")).kind, "done");
+    assert.equal((await newClient({ url: proxy.url }).once(key, "1", () => "r")).kind, "ran");
     assert.equal((await client.get(key))?.lastOccurrence, "1");
   });
 });
@@ -335,7 +341,7 @@ describe("observers and elections", { concurrency: 4 }, () => {
       assert.equal(await next(views), undefined);
       const guard = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
       assert.equal((await next(views))?.recordVersionNumber, guard.recordVersionNumber);
-      await guard.heartbeat();
+      await guard.renew();
       assert.equal((await next(views))?.recordVersionNumber, guard.recordVersionNumber);
       await guard.release();
       assert.equal((await next(views))?.state, "released");

@@ -11,7 +11,7 @@ import {
   LeaseholdError,
   LockHeldError,
   LockLostError,
-  PermitsGuard,
+  PermitGuard,
   UnavailableError,
   WouldDeadlockError,
 } from "../dist/index.js";
@@ -67,10 +67,10 @@ describe("waiting for oneself", () => {
         },
         { reentrant: true },
       );
-      assert.ok(outer.isHeld);
+      assert.ok(outer.valid);
     });
     assert.equal((await client.get(key))?.state, "released");
-    await client.withLock(key, (guard) => assert.ok(guard.isHeld), { reentrant: true });
+    await client.withLock(key, (guard) => assert.ok(guard.valid), { reentrant: true });
   });
 
   test("other flows of the client wait as before", async () => {
@@ -105,7 +105,7 @@ describe("waiting for oneself", () => {
       { permits: 2 },
     );
     await semaphore.withPermits(async () => {
-      await semaphore.withPermits((guard) => assert.ok(guard instanceof PermitsGuard));
+      await semaphore.withPermits((guard) => assert.ok(guard instanceof PermitGuard));
     });
   });
 });
@@ -155,9 +155,9 @@ describe("holding for too long, and forgetting", () => {
     assert.ok(guard.remaining() <= 300);
     await eventually(() => guard.signal.aborted, "it is lost");
     assert.equal(guard.lost, "max-hold");
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     assert.throws(() => {
-      guard.throwIfLost();
+      guard.ensureHeld();
     }, LockLostError);
     assert.equal((await client.get(key))?.state, "held", "its work may go on: the lease runs out");
     await assert.rejects(client.acquire(freshKey(), { maxHold: 0 }), { field: "maxHold" });
@@ -168,7 +168,7 @@ describe("holding for too long, and forgetting", () => {
     const program = `
       import { Client } from ${JSON.stringify(new URL("../dist/index.js", import.meta.url).href)};
       const guard = await new Client({ url: ${JSON.stringify(service.url)}, lease: "10m" }).acquire(${JSON.stringify(key)});
-      console.log(guard.granted().isHeld);`;
+      console.log(guard.granted().valid);`;
     const node = promisify(execFile)(process.execPath, ["--input-type=module", "--eval", program]);
     const { stdout, stderr } = await node;
     assert.equal(stdout, "true\n");
@@ -185,7 +185,7 @@ describe("durations", () => {
       const guard = guardOf(await client.acquire(freshKey(), { wait: "1s", lockDelay: "1s", heartbeatInterval: "5s" }));
       assert.equal(client.lease, 30_000);
       assert.equal(guard.leaseDuration, 30_000);
-      await guard.heartbeat({ lease: "1m" });
+      await guard.renew({ lease: "1m" });
       assert.equal(guard.leaseDuration, 60_000);
       await guard.release();
     });
@@ -253,10 +253,10 @@ describe("decorators", () => {
     await using client = new Client({ url: service.url, runtime });
     let runs = 0;
     const job = client.onceEvery(key, "1h")(() => `run ${++runs}`);
-    assert.deepEqual(await job(), { kind: "done", result: "run 1" });
+    assert.deepEqual(await job(), { kind: "ran", value: "run 1" });
     assert.equal((await job()).kind, "already-done");
     epoch += 3_600_000;
-    assert.deepEqual(await job(), { kind: "done", result: "run 2" });
+    assert.deepEqual(await job(), { kind: "ran", value: "run 2" });
     assert.equal((await client.get(key))?.lastOccurrence, "2026-11-21T03:00:00.000Z");
     await client.withLock(key, async () => {
       epoch += 3_600_000;

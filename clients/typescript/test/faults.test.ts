@@ -96,10 +96,9 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const key = freshKey();
     const guard = guardOf(await client.tryAcquire(key, { lease: 20_000, heartbeatInterval: false }));
     proxy.fault = ({ call }) => (call === "heartbeat" ? { delayAnswer: 300 } : "pass");
-    await guard.heartbeat();
+    await guard.renew();
     assert.ok(guard.remaining() <= 19_700, `${guard.remaining()}`);
-    const { leaseId, sequence } = guard.detach();
-    const resumed = await client.resume(key, leaseId, { sequence, heartbeatInterval: false });
+    const resumed = await client.resume(guard.detach(), { heartbeatInterval: false });
     assert.ok(resumed.remaining() <= 19_700, `${resumed.remaining()}`);
     await resumed.release();
   });
@@ -188,7 +187,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     let down = true;
     proxy.fault = ({ call }) => (down && call === "heartbeat" ? "lose request" : "pass");
     await sleep(1500);
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     down = false;
     const before = guard.recordVersionNumber;
     await eventually(() => guard.recordVersionNumber !== before, "renewed");
@@ -204,7 +203,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     proxy.fault = firstTimes(1, "heartbeat", { status: 429, headers: { "retry-after": "60" }, body: "" });
     const before = guard.recordVersionNumber;
     await eventually(() => guard.recordVersionNumber !== before, "renewed");
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     await guard.release();
   });
 
@@ -241,9 +240,9 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const guard = guardOf(await client.acquire(freshKey(), { lease: 5000, heartbeatInterval: false }));
     proxy.fault = ({ call }) => (call === "heartbeat" ? { delayAnswer: 700 } : "pass");
     await sleep(guard.remaining() - 300);
-    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "expired");
+    await assert.rejects(guard.renew(), (error) => error instanceof LockLostError && error.reason === "expired");
     await sleep(700);
-    assert.equal(guard.isHeld, false, "and stays lost");
+    assert.equal(guard.valid, false, "and stays lost");
     assert.equal(guard.remaining(), 0);
   });
 
@@ -252,7 +251,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const { proxy, client } = parts;
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 20_000, heartbeatInterval: false }));
     proxy.fault = firstTimes(2, "heartbeat", "lose answer");
-    await guard.heartbeat({ data: "kept" });
+    await guard.renew({ data: "kept" });
     assert.equal(proxy.calls("heartbeat").length, 3);
     assert.ok(
       proxy.calls("heartbeat").every(({ body }) => body["leaseDurationMs"] === 20_000 && body["data"] === "kept"),
@@ -267,12 +266,12 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000, heartbeatInterval: false }));
     proxy.fault = firstTimes(1, "heartbeat", "lose answer");
     const controller = new AbortController();
-    const shortened = assert.rejects(guard.heartbeat({ lease: 8000, signal: controller.signal }), /enough/);
+    const shortened = assert.rejects(guard.renew({ lease: 8000, signal: controller.signal }), /enough/);
     await eventually(() => proxy.calls("heartbeat").length > 0, "sent");
     controller.abort(new Error("enough"));
     await shortened;
     assert.ok(guard.remaining() > 0 && guard.remaining() <= 8000, `${guard.remaining()}`);
-    await guard.heartbeat({ lease: 60_000 });
+    await guard.renew({ lease: 60_000 });
     assert.equal(guard.leaseDuration, 60_000);
     assert.ok(guard.remaining() > 8000, "no request with a lower number can be carried out any more");
     const sent = proxy.calls("heartbeat").map(({ body }) => [body["sequence"], body["leaseDurationMs"]]);
@@ -293,8 +292,8 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     const guard = guardOf(await client.tryAcquire(key, { lease: 60_000, heartbeatInterval: false }));
-    await guard.heartbeat({ lease: 8000, data: "up to 17" });
-    await guard.heartbeat({ lease: 60_000, data: "up to 18" });
+    await guard.renew({ lease: 8000, data: "up to 17" });
+    await guard.renew({ lease: 60_000, data: "up to 18" });
     const [late] = proxy.calls("heartbeat");
     const answer = await fetch(`${service.url}/v1/heartbeat`, {
       method: "POST",
@@ -315,8 +314,8 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const key = freshKey();
     const guard = guardOf(await client.tryAcquire(key, { heartbeatInterval: false }));
     for (let renewals = 0; renewals < 3; renewals += 1) await service.client().heartbeat(key, guard.leaseId);
-    await guard.heartbeat();
-    assert.ok(guard.isHeld);
+    await guard.renew();
+    assert.ok(guard.valid);
     const numbers = proxy.calls("heartbeat").map(({ body }) => Number(body["sequence"]));
     assert.equal(numbers.length, 2, "one that is superseded, and one above it");
     assert.ok((numbers[1] ?? 0) > (numbers[0] ?? 0) + 1, numbers.join());
@@ -347,8 +346,8 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
       fencingToken: guard.fencingToken + 1,
     });
     proxy.fault = firstTimes(1, "heartbeat", { status: 200, body });
-    await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "taken-over");
-    assert.equal(guard.isHeld, false);
+    await assert.rejects(guard.renew(), (error) => error instanceof LockLostError && error.reason === "taken-over");
+    assert.equal(guard.valid, false);
   });
 
   test("detach hands the number on, and resume goes on above it", async () => {
@@ -356,13 +355,13 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     const guard = guardOf(await client.tryAcquire(key, { lease: 30_000 }));
-    await guard.heartbeat();
-    const { leaseId, sequence } = guard.detach();
-    assert.equal(guard.isHeld, false);
+    await guard.renew();
+    const handover = guard.detach();
+    assert.equal(guard.valid, false);
     assert.equal(guard.lost, undefined, "handing on is no loss");
     await guard.release();
     assert.equal(proxy.calls("release").length, 0);
-    const resumed = await client.resume(key, leaseId, { sequence });
+    const resumed = await client.resume(handover);
     assert.equal(resumed.leaseDuration, 30_000, "the record's lease stays");
     assert.equal(resumed.fencingToken, guard.fencingToken);
     assert.deepEqual(
@@ -384,7 +383,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const held = await service.client({ ownerName: "waiter" }).acquire(key, { wait: 2500 });
     assert.equal(held.kind, "held");
     await eventually(async () => (await service.client().get(key))?.wantedBy === "waiter", "the mark");
-    await guard.heartbeat();
+    await guard.renew();
     assert.equal(guard.wanted, true);
     await guard.release();
   });
@@ -393,12 +392,12 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const key = freshKey();
     const client = service.client();
     const run = async (occurrence: string) => (await client.once(key, occurrence, () => undefined)).kind;
-    assert.equal(await run("9999"), "done");
+    assert.equal(await run("9999"), "ran");
     assert.equal(await run("2026-2"), "already-done");
     const seen = (await client.get(key))?.recordVersionNumber ?? "";
     const version = await client.setOccurrence(key, "2026-1", seen);
     assert.equal((await client.get(key))?.recordVersionNumber, version);
-    assert.equal(await run("2026-2"), "done");
+    assert.equal(await run("2026-2"), "ran");
     await assert.rejects(client.setOccurrence(key, "2026-1", seen), { name: "VersionMismatchError" });
   });
 
@@ -414,7 +413,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     assert.deepEqual(await marked.json(), { outcome: "marked" });
     assert.equal((await client.get(key))?.wantedBy, "waiter");
     assert.equal(guard.wanted, false);
-    await guard.heartbeat();
+    await guard.renew();
     assert.equal(guard.wanted, true);
     await guard.release();
     const start = performance.now();
@@ -465,12 +464,12 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const guard = guardOf(await client.tryAcquire(freshKey(), { lease: 60_000 }));
     proxy.fault = firstTimes(1, "heartbeat", "lose answer");
     const controller = new AbortController();
-    const shortened = assert.rejects(guard.heartbeat({ lease: 6000, signal: controller.signal }), /enough/);
+    const shortened = assert.rejects(guard.renew({ lease: 6000, signal: controller.signal }), /enough/);
     await eventually(() => proxy.calls("heartbeat").length > 0, "sent");
     controller.abort(new Error("enough"));
     await shortened;
     await sleep(6500);
-    assert.ok(guard.isHeld, guard.lost);
+    assert.ok(guard.valid, guard.lost);
     assert.ok(proxy.calls("heartbeat").length >= 3, "the abandoned one again, and one above it");
     await guard.release();
   });
@@ -483,15 +482,15 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     let down = true;
     proxy.fault = ({ call }) => (down && call === "heartbeat" ? "lose request" : "pass");
     await eventually(() => guard.remaining() === 0, "the end of the lease");
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     down = false;
     await eventually(() => guard.remaining() > 0, "renewed");
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     down = true;
     await breakHeld(service.client(), key);
     const thief = guardOf(await service.client().tryAcquire(key));
     await sleep(300);
-    assert.ok(guard.isHeld, "it cannot know");
+    assert.ok(guard.valid, "it cannot know");
     down = false;
     await aborted(guard.signal);
     assert.equal(guard.lost, "taken-over");
@@ -515,7 +514,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const guard = guardOf(await client.tryAcquire(freshKey(), { heartbeatInterval: 50 }));
     proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 500 } : "pass");
     const releasing = guard.release();
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     await eventually(() => proxy.calls("release").length > 0, "sent");
     const beats = proxy.calls("heartbeat").length;
     assert.equal(await releasing, "released");
@@ -554,12 +553,12 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     assert.equal(await client.withLock(freshKey(), () => "done"), "done");
     const block = async (): Promise<never> => {
       await using guard = (await client.acquire(freshKey())).granted();
-      assert.ok(guard.isHeld);
+      assert.ok(guard.valid);
       throw mine;
     };
     await assert.rejects(block(), (error) => error === mine);
     assert.equal(failures.length, 3);
-    assert.ok(failures.every(({ error, guard }) => error instanceof ForbiddenError && !guard.isHeld));
+    assert.ok(failures.every(({ error, guard }) => error instanceof ForbiddenError && !guard.valid));
   });
 
   test("failed release is warned of with key and reason", async (t) => {

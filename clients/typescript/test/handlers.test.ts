@@ -1,9 +1,9 @@
 /** A lock around a handler: keys, contention, the deadline, and every way out. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { InvalidRequestError, LockHeldError, LockLostError } from "../dist/index.js";
+import { InvalidRequestError, LockHeldError, LockLostError, UnavailableError } from "../dist/index.js";
 import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
-import { aborted, breakHeld, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
+import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());
@@ -72,7 +72,7 @@ test("heartbeats never outlast the margin", async () => {
   const handler = withLock(
     async (_: object, context) => {
       let before = context.getRemainingTimeInMillis();
-      while (context.leasehold.isHeld) {
+      while (context.leasehold.valid) {
         const seen = await client.get(key);
         assert.ok(seen);
         if (!leases.has(seen.recordVersionNumber)) {
@@ -98,14 +98,15 @@ test("work that goes on is told and the lock released", async () => {
       await aborted(context.leasehold.signal);
       assert.equal(context.leasehold.lost, "deadline");
       assert.equal(context.leasehold.remaining(), 0);
-      await assert.rejects(context.leasehold.check(), reasonOf("deadline"));
+      await assert.rejects(context.leasehold.ensureHeld(), reasonOf("deadline"));
       return new Promise(() => undefined);
     },
-    { key, client, margin: "1s" },
+    { key, client, margin: "8s" },
   );
-  const context = contextOf(2000);
+  const context = contextOf(9000);
   await assert.rejects(handler({}, context), reasonOf("deadline"));
   assert.ok(await isFree(key));
+  assert.ok(context.getRemainingTimeInMillis() > 0, "half a margin is left for the release");
 });
 
 test("handler ends after the release that the deadline began", async () => {
@@ -168,6 +169,7 @@ test("contention is answered as chosen", async () => {
     else await assert.rejects(handler({}, context), LockHeldError);
     // A wait takes its time, and leaves what the work needs.
     assert.equal(context.getRemainingTimeInMillis() <= 28_600, onContention === "wait");
+    assert.ok(context.getRemainingTimeInMillis() > 10_000);
   }
   setTimeout(() => void holder.release(), 300);
   assert.equal(await withLock(async () => "ran", { key, client, onContention: "wait" })({}, contextOf()), "ran");
@@ -198,7 +200,7 @@ test("loss aborts the signal", async () => {
     async (_: object, { leasehold }) => {
       await breakHeld(client, key);
       await aborted(leasehold.signal);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
     },
     { key, client, lease: 500 },
   );
@@ -213,16 +215,61 @@ test("nothing is believed after a freeze until a heartbeat", async () => {
     async (_: object, { leasehold }) => {
       // No timer fires, as in a frozen sandbox.
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
-      assert.equal(leasehold.isHeld, false);
+      assert.equal(leasehold.valid, false);
       assert.equal(leasehold.remaining(), 0);
       assert.equal(proxy.calls("heartbeat").length, 0);
-      await leasehold.check();
+      await leasehold.ensureHeld();
       assert.ok(proxy.calls("heartbeat").length > 0);
-      assert.ok(leasehold.isHeld);
+      assert.ok(leasehold.valid);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      assert.equal(leasehold.valid, false);
+      await eventually(() => leasehold.valid, "a heartbeat after a thaw, though nobody asks");
+    },
+    { key, client: other, lease: "1h" },
+  );
+  await handler({}, contextOf(900_000));
+});
+
+test("heartbeat from before a freeze proves nothing", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      proxy.fault = () => ({ delayAnswer: 300 });
+      const beat = leasehold.renew();
+      while (proxy.calls("heartbeat").length === 0) await sleep(5);
+      // The process is frozen between the request and its answer.
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1200);
+      // No timer fires before the answer is read.
+      proxy.fault = () => ({ delayAnswer: 300 });
+      await beat;
+      assert.equal(leasehold.valid, false);
+      proxy.fault = () => "pass";
+      await leasehold.ensureHeld();
+      assert.ok(proxy.calls("heartbeat").length > 1);
+      assert.ok(leasehold.valid);
     },
     { key, client: other },
   );
   await handler({}, contextOf());
+});
+
+test("request without an answer leaves nothing behind", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  proxy.fault = ({ call }) => {
+    if (call === "release") return { delayRequest: 500 };
+    return call === "acquire" ? "lose answer" : "pass";
+  };
+  for (const onContention of ["raise", "wait"] as const) {
+    const key = freshKey();
+    const options = { key, client: other, onContention, workNeeds: "26s" };
+    const handler = withLock(async () => assert.fail("it ran"), options);
+    await assert.rejects(handler({}, contextOf()), UnavailableError);
+    // The sandbox is frozen behind the error.
+    assert.ok(await isFree(key));
+  }
 });
 
 function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {
@@ -263,6 +310,10 @@ test("held record comes again and others go on", async () => {
       VisibilityTimeout: 10,
     },
   ]);
+  const long = freshKey();
+  guardOf(await service.client().tryAcquire(long, { lease: "24h", heartbeatInterval: false }));
+  assert.deepEqual(await handler({ Records: [recordOf(9, long)] }, contextOf()), failures("m9"));
+  assert.equal(hidden.at(-1)?.VisibilityTimeout, 12 * 3600);
   const fifo = [recordOf(5, key, "g"), recordOf(6, `${key}-b`, "g"), recordOf(7, `${key}-c`, "h")];
   assert.deepEqual(await handler({ Records: fifo }, contextOf()), failures("m5", "m6"));
   assert.equal(ran.at(-1), "m7");

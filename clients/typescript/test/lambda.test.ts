@@ -43,7 +43,7 @@ const client = (): Client =>
 test("locks are acquired, kept and released by direct invocation", async () => {
   const key = freshKey();
   const guard = guardOf(await client().acquire(key, { data: "by invocation" }));
-  await guard.heartbeat();
+  await guard.renew();
   const seen = await service.client().get(key);
   assert.equal(seen?.ownerName, "direct");
   assert.equal(seen.text, "by invocation");
@@ -59,7 +59,7 @@ test("direct invocation has the same errors as the HTTP API", async () => {
   const guard = guardOf(await client().tryAcquire(key));
   await client().breakLock(key, guard.recordVersionNumber);
   await assert.rejects(
-    guard.heartbeat(),
+    guard.renew(),
     (error) => error instanceof LockLostError && error.reason === "released" && error.key === key,
   );
   await assert.rejects(client().tryAcquire(freshKey(), { onlyIfExists: true }), LockNotFoundError);
@@ -155,7 +155,7 @@ test("permits are waited for by direct invocation", async () => {
 
 test("several locks are acquired by one direct invocation", async () => {
   const keys = [freshKey(), freshKey()];
-  const fencingToken = await client().withLocks(keys, async (both) => {
+  const fencingToken = await client().withAll(keys, async (both) => {
     assert.equal(heldOf(await client().tryAcquire(keys[1] ?? "")).lock.fencingToken, both.fencingToken);
     return both.fencingToken;
   });

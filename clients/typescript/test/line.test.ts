@@ -75,7 +75,7 @@ describe("line of a client", { concurrency: 4 }, () => {
       if (end === "release") await guard.release();
       if (end === "loss") {
         await breakHeld(client, key);
-        await assert.rejects(guard.heartbeat(), LockLostError);
+        await assert.rejects(guard.renew(), LockLostError);
       }
       if (end === "detach") await client.release(key, guard.detach().leaseId);
       const second = guardOf(await next);

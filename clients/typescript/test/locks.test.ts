@@ -37,7 +37,7 @@ async function steal(key: string): Promise<Guard> {
       headers,
       body: JSON.stringify(request),
     });
-    if (status === 200) return thief.resume(key, leaseId, { sequence: 1 });
+    if (status === 200) return thief.resume({ key, leaseId, sequence: 1 });
   }
   return assert.fail("the lock changed under every look");
 }
@@ -52,7 +52,7 @@ describe("locks", { concurrency: 6 }, () => {
     assert.equal(guard.granted(), guard);
     assert.equal(guard.outcome, "created");
     assert.equal(guard.key, key);
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     assert.equal(guard.lost, undefined);
     assert.ok(guard.remaining() > 15_000 && guard.remaining() <= 20_000);
     assert.ok(Number.isSafeInteger(guard.fencingToken));
@@ -68,12 +68,12 @@ describe("locks", { concurrency: 6 }, () => {
     );
 
     assert.equal(await guard.release(), "released");
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     assert.equal(guard.remaining(), 0);
     assert.equal(guard.lost, undefined);
     assert.equal(guard.signal.aborted, false, "a release is no loss");
     assert.equal(await guard.release(), "released", "may be repeated");
-    await assert.rejects(guard.heartbeat(), LockLostError);
+    await assert.rejects(guard.renew(), LockLostError);
 
     const next = guardOf(await two.tryAcquire(key));
     assert.equal(next.outcome, "reacquired");
@@ -116,7 +116,7 @@ describe("locks", { concurrency: 6 }, () => {
     assert.equal(guard.outcome, "takenOver");
     assert.equal(guard.previousOwnerName, "dead");
     assert.ok(guard.fencingToken > dead.fencingToken);
-    assert.equal(dead.isHeld, false);
+    assert.equal(dead.valid, false);
     assert.equal(dead.lost, "expired");
     await guard.release();
   });
@@ -139,7 +139,7 @@ describe("locks", { concurrency: 6 }, () => {
     const waiting = service.client().acquire(key, { wait: 1.5 * lease });
     const end = performance.now() + 1.5 * lease;
     while (performance.now() < end) {
-      assert.ok(guard.isHeld);
+      assert.ok(guard.valid);
       versions.add(guard.recordVersionNumber);
       await sleep(50);
     }
@@ -159,13 +159,13 @@ describe("locks", { concurrency: 6 }, () => {
     assert.equal(guard.signal.reason.key, key);
     assert.ok(guard.signal.reason.message.includes(`"${key}"`), guard.signal.reason.message);
     assert.equal(guard.lost, "taken-over");
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
     assert.throws(() => {
-      guard.throwIfLost();
+      guard.ensureHeld();
     }, LockLostError);
     await assert.rejects(guard.release(), LockLostError);
-    assert.ok(thief.isHeld);
-    await thief.heartbeat();
+    assert.ok(thief.valid);
+    await thief.renew();
     await thief.release();
   });
 
@@ -190,20 +190,20 @@ describe("locks", { concurrency: 6 }, () => {
     const version = guard.recordVersionNumber;
     await sleep(500);
     const before = guard.remaining();
-    await guard.heartbeat();
+    await guard.renew();
     assert.ok(guard.remaining() > before);
     assert.notEqual(guard.recordVersionNumber, version);
     assert.equal((await client.get(key))?.text, "one");
-    await guard.heartbeat({ lease: 60_000, data: "two" });
+    await guard.renew({ lease: 60_000, data: "two" });
     assert.equal(guard.leaseDuration, 60_000);
     assert.ok(guard.remaining() > 50_000);
     const lock = await client.get(key);
     assert.equal(lock?.text, "two");
     assert.equal(lock.leaseDurationMs, 60_000);
-    await guard.heartbeat({ data: null, lease: 10_000 });
+    await guard.renew({ data: null, lease: 10_000 });
     assert.ok(guard.remaining() <= 10_000);
     assert.equal((await client.get(key))?.data, undefined);
-    await Promise.all([guard.heartbeat(), guard.heartbeat(), guard.heartbeat()]);
+    await Promise.all([guard.renew(), guard.renew(), guard.renew()]);
     await guard.release();
   });
 
@@ -228,7 +228,7 @@ describe("locks", { concurrency: 6 }, () => {
     await eventually(() => told.length === 1, "told");
     await sleep(100);
     assert.equal(told.length, 1);
-    await guard.heartbeat();
+    await guard.renew();
     await eventually(() => told.length === 2, "told again");
     assert.ok(told.every((remaining) => remaining <= 3600));
     await guard.release();
@@ -288,7 +288,7 @@ describe("locks", { concurrency: 6 }, () => {
     const client = service.client();
     {
       await using guard = (await client.acquire(key)).granted();
-      assert.ok(guard.isHeld);
+      assert.ok(guard.valid);
     }
     assert.equal((await client.get(key))?.state, "released");
   });
@@ -296,7 +296,7 @@ describe("locks", { concurrency: 6 }, () => {
   test("withLock: the result, the release, the error, the loss", async () => {
     const key = freshKey();
     const client = service.client({ lease: 30_000 });
-    assert.equal(await client.withLock(key, (guard) => (guard.isHeld ? "done" : "not held")), "done");
+    assert.equal(await client.withLock(key, (guard) => (guard.valid ? "done" : "not held")), "done");
     assert.equal((await client.get(key))?.state, "released");
     const mine = new Error("mine");
     await assert.rejects(
@@ -358,17 +358,17 @@ describe("locks", { concurrency: 6 }, () => {
     assert.equal(renewal.fencingToken, guard.fencingToken);
     assert.notEqual(renewal.recordVersionNumber, guard.recordVersionNumber);
     assert.equal((await there.heartbeat(key, guard.leaseId)).leaseDurationMs, 30_000, "the record's lease stays");
-    const resumed = await there.resume(key, guard.leaseId, { lease: 3000, heartbeatInterval: 300 });
+    const resumed = await there.resume({ key, leaseId: guard.leaseId }, { lease: 3000, heartbeatInterval: 300 });
     assert.equal(resumed.outcome, "resumed");
     assert.equal(resumed.fencingToken, guard.fencingToken);
     await sleep(3200);
-    assert.ok(resumed.isHeld, "it is renewed");
+    assert.ok(resumed.valid, "it is renewed");
     assert.equal((await here.get(key))?.text, "there");
     assert.equal(await there.release(key, guard.leaseId), "released");
     assert.equal(await there.release(key, guard.leaseId), "replayed");
     await assert.rejects(there.heartbeat(key, guard.leaseId), LockLostError);
     await assert.rejects(
-      there.resume(key, guard.leaseId),
+      there.resume({ key, leaseId: guard.leaseId }),
       (error) => error instanceof LockLostError && error.reason === "released",
     );
   });
@@ -403,7 +403,7 @@ describe("locks", { concurrency: 6 }, () => {
     controller.abort(reason);
     await assert.rejects(waiting, (error) => error === reason);
     assert.ok(performance.now() - start < 10_000, "and not at the next poll");
-    assert.ok(guard.isHeld);
+    assert.ok(guard.valid);
     await guard.release();
   });
 
@@ -423,7 +423,7 @@ describe("locks", { concurrency: 6 }, () => {
     await Promise.all(waits);
     process.off("warning", onWarning);
     assert.deepEqual(warnings, []);
-    assert.equal(guard.isHeld, false);
+    assert.equal(guard.valid, false);
   });
 
   test("close releases all, ends waits, and is final", async () => {
@@ -435,7 +435,7 @@ describe("locks", { concurrency: 6 }, () => {
     await client.close();
     await waiting;
     for (const guard of guards) {
-      assert.equal(guard.isHeld, false);
+      assert.equal(guard.valid, false);
       assert.equal((await other.get(guard.key))?.state, "released");
     }
     await assert.rejects(client.tryAcquire(one), { name: "ClosedError" });
@@ -521,7 +521,7 @@ describe("locks", { concurrency: 6 }, () => {
     const third = guardOf(await client.tryAcquire(key, { data: "unused", replaceData: false }));
     assert.equal(third.text, "für den Nächsten");
     assert.deepEqual(third.data, new TextEncoder().encode("für den Nächsten"));
-    await third.heartbeat({ data: Uint8Array.of(200) });
+    await third.renew({ data: Uint8Array.of(200) });
     assert.deepEqual((await client.get(key))?.data, Uint8Array.of(200));
     await third.release();
   });
@@ -535,9 +535,9 @@ describe("locks", { concurrency: 6 }, () => {
     const lock = await client.get(key);
     assert.deepEqual(lock?.attributes, { team: "blue", size: 3 });
     assert.equal(lock.ownerName, "me");
-    await assert.rejects(guard.heartbeat({ data: new Uint8Array(300 * 1024) }), InvalidRequestError);
-    assert.ok(guard.isHeld);
-    await guard.heartbeat({ data: new Uint8Array(256 * 1024) });
+    await assert.rejects(guard.renew({ data: new Uint8Array(300 * 1024) }), InvalidRequestError);
+    assert.ok(guard.valid);
+    await guard.renew({ data: new Uint8Array(256 * 1024) });
     await guard.release();
   });
 
@@ -602,7 +602,7 @@ describe("listing", () => {
     const seen = [];
     for await (const lock of client.list({ key: "Moe" })) seen.push(lock.sortKey);
     assert.deepEqual(seen, ["1", "2"]);
-    await one.heartbeat();
+    await one.renew();
     await client.heartbeat("Moe", two.leaseId, { sortKey: "2" });
     await client.breakLock("Moe", one.recordVersionNumber, { sortKey: "1" });
     assert.equal(await client.release("Moe", two.leaseId, { sortKey: "2" }), "released");
@@ -611,17 +611,17 @@ describe("listing", () => {
 });
 
 // The test runs alone: it stops everything in this process.
-test("isHeld is right before any timer fires", async () => {
+test("valid is right before any timer fires", async () => {
   const guard = guardOf(await service.client().acquire(freshKey(), { lease: 400 }));
   const end = performance.now() + 500;
   while (performance.now() < end);
-  assert.equal(guard.isHeld, false);
+  assert.equal(guard.valid, false);
   assert.equal(guard.remaining(), 0);
   assert.equal(guard.lost, "expired");
   assert.throws(() => {
-    guard.throwIfLost();
+    guard.ensureHeld();
   }, LockLostError);
-  await assert.rejects(guard.heartbeat(), (error) => error instanceof LockLostError && error.reason === "expired");
+  await assert.rejects(guard.renew(), (error) => error instanceof LockLostError && error.reason === "expired");
   assert.ok(guard.signal.aborted);
   assert.ok(
     (guard.signal.reason as LockLostError).message.includes(JSON.stringify(guard.key)),

@@ -54,7 +54,7 @@ test("requests carry the trace of the caller, and are spans in it", async () => 
   const tracer = tracerProvider.getTracer("caller");
   const traceId = await tracer.startActiveSpan("job", async (span) => {
     const guard = guardOf(await observed().acquire(key));
-    await guard.heartbeat();
+    await guard.renew();
     await guard.release();
     span.end();
     return span.spanContext().traceId;
@@ -103,9 +103,9 @@ test("waits, holds, heartbeats, renewals and losses are measured", async () => {
   const holds = await before("leasehold.hold.duration", "");
   const key = freshKey();
   const guard = guardOf(await observed().tryAcquire(key, { heartbeatInterval: false }));
-  await guard.heartbeat();
+  await guard.renew();
   await service.client().breakLock(key, guard.recordVersionNumber);
-  await assert.rejects(guard.heartbeat());
+  await assert.rejects(guard.renew());
   await aborted(guard.signal);
   await eventually(async () => (await before("leasehold.losses", "released")) === losses + 1, "the loss");
   assert.equal(await before("leasehold.renewals", ""), renewals + 1);

@@ -45,8 +45,15 @@ async function npm(...args: string[]): Promise<string> {
 describe("package", () => {
   test("has what it needs, and nothing else", async () => {
     const [packed] = JSON.parse(await npm("pack", packageRoot, "--json", "--ignore-scripts")) as [
-      { filename: string; files: { path: string }[] },
+      { filename: string; size: number; files: { path: string; size: number }[] },
     ];
+    assert.ok(packed.size < 200_000, `${packed.size} bytes`);
+    const wires = packed.files.filter(({ path, size }) => path.endsWith("wire.d.ts") && size > 1000);
+    assert.deepEqual(
+      wires.map(({ path }) => path),
+      ["dist/wire.d.ts"],
+      "the types of the wire are there once",
+    );
     const paths = packed.files.map(({ path }) => path);
     for (const path of [
       "package.json",
@@ -72,6 +79,32 @@ describe("package", () => {
       ["leasehold"],
       "no dependencies at run time",
     );
+  });
+
+  test("names its source, and runs nothing when installed", async () => {
+    const manifest = JSON.parse(await readFile(join(packageRoot, "package.json"), "utf8")) as {
+      repository: { url: string; directory: string };
+      publishConfig: object;
+      scripts: Record<string, string>;
+    };
+    assert.match(manifest.repository.url, /^git\+https:\/\/github\.com\/.*\.git$/);
+    assert.equal(manifest.repository.directory, "clients/typescript");
+    assert.deepEqual(manifest.publishConfig, { access: "public", provenance: true });
+    for (const script of ["preinstall", "install", "postinstall", "prepare"])
+      assert.equal(manifest.scripts[script], undefined, script);
+  });
+
+  test("has the types of the wire for CommonJS too", async () => {
+    const file = join(folder, "common.cts");
+    await writeFile(
+      file,
+      `import leasehold = require("leasehold");
+const state = async (client: leasehold.Client): Promise<"held" | "released" | undefined> => (await client.get("a"))?.state;
+// @ts-expect-error -- it would be no error, if the type were any
+const wrong = async (client: leasehold.Client): Promise<7 | undefined> => (await client.get("a"))?.state;
+export = [state, wrong];`,
+    );
+    assert.deepEqual(problemsOf([file], { skipLibCheck: false }), []);
   });
 
   test("is imported by ESM and required by CommonJS", async () => {

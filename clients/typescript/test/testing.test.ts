@@ -10,7 +10,7 @@ process.env["LEASEHOLD_BIN"] = serviceBinary();
 test("service starts and stops by one call", async () => {
   const service = await serve();
   await using client = new Client({ url: service.url });
-  assert.equal(await client.withLock("job", ({ isHeld }) => isHeld), true);
+  assert.equal(await client.withLock("job", ({ valid }) => valid), true);
   await service.stop();
   await service.stop();
   await assert.rejects(client.tryAcquire("job"), UnavailableError);

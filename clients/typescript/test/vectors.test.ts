@@ -220,7 +220,7 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
         : refused(409, "superseded", { sequence: 7, fencingToken: given.fencingToken }),
       ok({ ...grant, fencingToken: given.grantedToken }),
     );
-    const renewed = guard.heartbeat().then(
+    const renewed = guard.renew().then(
       () => "renewed",
       (error: unknown) => (error instanceof LockLostError && error.reason === "taken-over" ? "lost" : error),
     );

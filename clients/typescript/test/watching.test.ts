@@ -68,7 +68,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const waiting = client.acquire(key, { wait: 40_000 });
     await eventually(() => proxy.calls("watch").length > 0, "a watch");
     await sleep(lease / 12);
-    await holder.heartbeat();
+    await holder.renew();
     const last = holder.recordVersionNumber;
     const beatAt = performance.now();
     const guard = guardOf(await waiting);
@@ -157,7 +157,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
       const holder = guardOf(await service.client().tryAcquire(key, { heartbeatInterval: false }));
       const waiting = client.acquire(key, { wait: 60_000 });
       await eventually(() => proxy.calls("watch").length > 0, "a watch");
-      if (fault === "lose answer") await holder.heartbeat();
+      if (fault === "lose answer") await holder.renew();
       await eventually(() => proxy.calls("watch").length >= 2, "a second watch");
       assert.deepEqual([proxy.calls("acquire").length, proxy.calls("lock").length], [1, 1], "a read in its place");
       await holder.release();

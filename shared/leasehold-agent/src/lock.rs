@@ -216,7 +216,7 @@ impl Lock {
     async fn beat(&self, agent: &Agent, grant: &Grant, asked: Duration) -> Duration {
         let believed = agent.look();
         let limit = (asked / 2).max(SHORTEST_PAUSE);
-        match timeout(limit, grant.heartbeat_with(Heartbeat::new().lease(asked))).await {
+        match timeout(limit, grant.renew_with(Heartbeat::new().lease(asked))).await {
             Ok(Ok(())) => {
                 self.view.send_modify(|view| {
                     view.valid_until = Instant::now() + grant.remaining();

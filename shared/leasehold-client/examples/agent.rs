@@ -45,6 +45,8 @@ struct Order {
     capacities: BTreeMap<String, u64>,
     lease: f64,
     wait: f64,
+    /// One request, without a wait.
+    once: bool,
     occurrence: Option<String>,
     completed: Option<String>,
     pick: usize,
@@ -189,13 +191,14 @@ impl Agent {
             ("believe", _, held) => {
                 let believed = match held {
                     None => false,
-                    Some(Held::Lock(guard)) => guard.is_held(),
-                    Some(Held::Permits(guard)) => guard.is_held(),
-                    Some(Held::All(guard)) => guard.is_held(),
-                    Some(Held::Inside(inside)) => inside.guard.is_held(),
+                    Some(Held::Lock(guard)) => guard.valid(),
+                    Some(Held::Permits(guard)) => guard.valid(),
+                    Some(Held::All(guard)) => guard.valid(),
+                    Some(Held::Inside(inside)) => inside.guard.valid(),
                 };
                 return Ok(json!({ "believed": believed }));
             }
+            ("renew", _, Some(Held::Lock(guard))) => guard.renew().await?,
             ("keep", _, Some(Held::Permits(guard))) => guard.keep(order.permits).await?,
             ("release", _, held) => match (held.take(), &order.completed) {
                 (Some(Held::Lock(guard)), Some(done)) => {
@@ -296,7 +299,12 @@ impl Agent {
             _ => {
                 let request = LockRequest::new(key.as_str()).lease(lease).owner_name(claim).wait(wait);
                 let request = order.occurrence.iter().fold(request, LockRequest::occurrence);
-                granted(self.client.acquire(request).await?).map(Held::Lock)
+                let acquired = if order.once {
+                    self.client.try_acquire(request).await?
+                } else {
+                    self.client.acquire(request).await?
+                };
+                granted(acquired).map(Held::Lock)
             }
         })
     }

@@ -42,7 +42,7 @@ async fn watch(guard: &Guard, history: &mut History, time: Duration) -> std::io:
     let end = Instant::now() + time;
     loop {
         let at = now();
-        if !guard.is_held() {
+        if !guard.valid() {
             return Ok(false);
         }
         history.note("believed", &guard.key().key, Some(at), json!({ "token": guard.fencing_token() }))?;
@@ -67,7 +67,7 @@ async fn hold(guard: Guard, history: &mut History) -> Result<(), Box<dyn std::er
             history.note("sending", &key, None, members.clone())?;
             let heartbeat = Heartbeat::new().data(data.to_string());
             let heartbeat = if fastrand::bool() { heartbeat.lease(between(600, 2500)) } else { heartbeat };
-            if guard.heartbeat_with(heartbeat).await.is_ok() {
+            if guard.renew_with(heartbeat).await.is_ok() {
                 history.note("acked", &key, None, members)?;
             }
         }

@@ -278,18 +278,36 @@ impl Client {
     }
 
     /// Continues with a lock that another process acquired. The client sends one heartbeat, and then keeps the lock
-    /// like one of its own. The request's lease, if it names one, and its heartbeats apply. Otherwise the record's
-    /// lease stays.
+    /// like one of its own, under the record's lease.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
-    pub async fn resume(&self, request: impl Into<LockRequest>, from: impl Into<Handover>) -> Result<Guard, Error> {
+    pub async fn resume(&self, from: Handover) -> Result<Guard, Error> {
+        let request = LockRequest::from(from.key.clone());
+        self.resume_with(request, from).await
+    }
+
+    /// Continues with a lock as [`Client::resume`] does, and applies the request's lease, if it names one, and its
+    /// heartbeats.
+    ///
+    /// # Errors
+    /// As [`Client::resume`]; [`crate::ErrorKind::InvalidRequest`] for a request of another key.
+    pub async fn resume_with(&self, request: LockRequest, from: Handover) -> Result<Guard, Error> {
         self.check_open()?;
-        let (request, from) = (request.into(), from.into());
+        if request.key != from.key {
+            return Err(Error::invalid("key", format!("the request is for {}, and not for {}", request.key, from.key)));
+        }
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
         let renewed = self
-            .renew_by_id(Subject::Lock, &request.key, &from, change, request.lease.or(Some(self.default_lease())))
+            .renew_by_id(
+                Subject::Lock,
+                &request.key,
+                &from.lease_id,
+                from.sequence,
+                change,
+                request.lease.or(Some(self.default_lease())),
+            )
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
         request.keeping.check(lease)?;
@@ -310,7 +328,7 @@ impl Client {
         change: Heartbeat,
     ) -> Result<HeartbeatResponse, Error> {
         change.lease.map_or(Ok(()), check_lease)?;
-        let renewed = self.renew_by_id(Subject::Lock, &key.into(), &lease_id.clone().into(), change, None).await?;
+        let renewed = self.renew_by_id(Subject::Lock, &key.into(), lease_id, None, change, None).await?;
         let Renewal { version, lease, fencing_token, wanted, .. } = renewed.answer;
         Ok(HeartbeatResponse {
             record_version_number: version,
@@ -325,16 +343,17 @@ impl Client {
         &self,
         subject: Subject,
         key: &LockKey,
-        from: &Handover,
+        lease_id: &Secret,
+        sequence: Option<u64>,
         change: Heartbeat,
         lease: Option<Duration>,
     ) -> Result<RenewedById, Error> {
         let until = self.until();
-        let (mut turns, mut backoff) = (Turns::after(from.sequence.unwrap_or_default()), Backoff::default());
+        let (mut turns, mut backoff) = (Turns::after(sequence.unwrap_or_default()), Backoff::default());
         loop {
             let numbered = turns.next(Instant::now(), || change.clone(), fresh_uuid);
             let left = until.saturating_duration_since(Instant::now());
-            let answer = self.remote().heartbeat(subject, key, &from.lease_id, &numbered, lease, left).await;
+            let answer = self.remote().heartbeat(subject, key, lease_id, &numbered, lease, left).await;
             turns.ended(ending(&answer));
             let sent = numbered.first_sent;
             let error = match answer {
@@ -356,7 +375,7 @@ impl Client {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`], or the last failure to reach the service.
-    pub async fn release_by_id(
+    pub async fn release(
         &self,
         key: impl Into<LockKey>,
         lease_id: &Secret,
@@ -607,7 +626,7 @@ impl Client {
 
     /// Removes one guard. The last guard's release is queued before this function returns; the future waits for the
     /// answer.
-    pub(crate) fn release(
+    pub(crate) fn give_back(
         &self,
         lease: &Arc<Lease>,
         release: Release,

@@ -1,5 +1,7 @@
 //! The one source of time, randomness and UUIDs. The monotonic clock is tokio's, so that tests can pause it.
 
+#![allow(clippy::disallowed_methods, reason = "this is the place that owns time, randomness and UUIDs")]
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client_core::{Chance, Purpose};
@@ -7,18 +9,16 @@ use leasehold_client_core::{Chance, Purpose};
 pub(crate) use tokio::time::Instant;
 
 /// The time since the Unix epoch, which only saved observations use.
-#[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A fresh lease id, or a fresh request id.
-#[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
 pub(crate) fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-#[allow(clippy::disallowed_methods, reason = "every pause of this crate is one of rules C4, C5 and C7")]
+/// Every pause of this crate is one of rules C4, C5 and C7.
 pub(crate) async fn sleep(pause: Duration) {
     tokio::time::sleep(pause).await;
 }
@@ -31,7 +31,6 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
 }
 
 /// A number drawn evenly from 0 to 1.
-#[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub(crate) fn chance() -> f64 {
     fastrand::f64()
 }

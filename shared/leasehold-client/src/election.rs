@@ -110,7 +110,7 @@ impl Client {
             let is_same = |row: &Option<Lock>| Some(version(row)) == seen.as_ref().map(version);
             match row {
                 Ok(row) if !is_same(&row) => return Ok(row),
-                Err(error) if !error.is_retryable() => return Err(error),
+                Err(error) if !error.retryable() => return Err(error),
                 Ok(_) | Err(_) => sleep(SHORTEST_LOOK.saturating_sub(began.elapsed())).await,
             }
         }

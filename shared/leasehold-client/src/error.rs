@@ -274,7 +274,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed if it is sent again, because the error says nothing about the request.
-    pub fn is_retryable(&self) -> bool {
+    pub fn retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Throttled)
     }
 
@@ -297,7 +297,7 @@ impl Error {
 
     /// Whether another try may succeed, with the same number or a higher one.
     pub(crate) fn is_worth_another_try(&self) -> bool {
-        self.is_retryable() || self.is_about_its_number()
+        self.retryable() || self.is_about_its_number()
     }
 
     /// Whether the request may have been carried out despite the error, now or later.
@@ -316,7 +316,7 @@ impl Error {
 pub(crate) fn ending<A>(result: &Result<A, Error>) -> Ending {
     match result {
         Err(Error { kind: ErrorKind::Superseded { sequence, .. }, .. }) => Ending::Superseded { sequence: *sequence },
-        Err(error) if error.is_retryable() => Ending::Untold { may_apply: error.unanswered },
+        Err(error) if error.retryable() => Ending::Untold { may_apply: error.unanswered },
         _ => Ending::Told,
     }
 }
@@ -329,9 +329,7 @@ pub(crate) fn end_of<A, R>(send: u64, result: &Result<A, Error>, reply: impl FnO
         Err(error) => match error.kind {
             ErrorKind::Lost(_) => Reply::Lost,
             ErrorKind::Superseded { sequence, .. } => Reply::Superseded { sequence },
-            _ if error.is_retryable() => {
-                Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered }
-            }
+            _ if error.retryable() => Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered },
             _ => Reply::Refused,
         },
     };

@@ -28,10 +28,13 @@ pub struct Guard {
     counted: AtomicBool,
 }
 
-/// The secret and the number that another process needs to continue with a lock.
+/// The parts that another process, in any language, needs to continue with a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Handover {
+    /// The name of the lock, or of the semaphore.
+    #[serde(flatten)]
+    pub key: LockKey,
     /// The secret that proves possession.
     pub lease_id: Secret,
     /// The number of the last request under the lease id. Without the number, the successor learns it from the service,
@@ -40,9 +43,10 @@ pub struct Handover {
     pub sequence: Option<u64>,
 }
 
-impl From<Secret> for Handover {
-    fn from(lease_id: Secret) -> Self {
-        Self { lease_id, sequence: None }
+impl Handover {
+    /// Creates the parts of a lock of which the lease id alone is known.
+    pub fn new(key: impl Into<LockKey>, lease_id: Secret) -> Self {
+        Self { key: key.into(), lease_id, sequence: None }
     }
 }
 
@@ -218,7 +222,7 @@ impl Guard {
     /// Returns the rest of the lease, counted from before the last successful request was sent. Zero if the lock is not
     /// held.
     pub fn remaining(&self) -> Duration {
-        if !self.is_held() {
+        if !self.valid() {
             return Duration::ZERO;
         }
         self.lease.term().valid_until().saturating_duration_since(Instant::now())
@@ -226,8 +230,16 @@ impl Guard {
 
     /// Whether the lock is held, as far as this process can know. The lock was neither lost nor released, and its lease
     /// has not run out.
-    pub fn is_held(&self) -> bool {
+    pub fn valid(&self) -> bool {
         self.lease.is_held()
+    }
+
+    /// Checks that the lock is held, as far as this process can know, before a step that depends on it. Sends nothing.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Lost`]
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        self.lease.check_held()
     }
 
     /// Returns the loss of the lock, if there was one.
@@ -258,15 +270,15 @@ impl Guard {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`]; the last failure to reach the service, after the lease ran out.
-    pub async fn heartbeat(&self) -> Result<(), Error> {
-        self.heartbeat_with(Heartbeat::new()).await
+    pub async fn renew(&self) -> Result<(), Error> {
+        self.renew_with(Heartbeat::new()).await
     }
 
     /// Renews the lease now, and changes the lease or the payload.
     ///
     /// # Errors
-    /// As [`Guard::heartbeat`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
-    pub async fn heartbeat_with(&self, change: Heartbeat) -> Result<(), Error> {
+    /// As [`Guard::renew`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
+    pub async fn renew_with(&self, change: Heartbeat) -> Result<(), Error> {
         change.lease.map_or(Ok(()), |lease| check_lease(lease).and_then(|()| self.lease.term().check_delay(lease)))?;
         self.lease.renew_until(self.client.remote(), &change, |error| !error.is_worth_another_try()).await
     }
@@ -293,7 +305,7 @@ impl Guard {
 
     /// Releases this guard's share, once.
     pub(crate) fn give_back(&self, release: Release) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
-        let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.release(&self.lease, release));
+        let release = self.counted.swap(false, Ordering::SeqCst).then(|| self.client.give_back(&self.lease, release));
         let released = self.lease.released();
         async move {
             match release {
@@ -310,7 +322,11 @@ impl Guard {
             // A lost lock has nothing left to end.
             let _ = self.client.end_share(&self.lease, Lease::end);
         }
-        Handover { lease_id: self.lease.id.clone(), sequence: Some(self.lease.last_number()) }
+        Handover {
+            key: self.lease.key.clone(),
+            lease_id: self.lease.id.clone(),
+            sequence: Some(self.lease.last_number()),
+        }
     }
 }
 
@@ -357,7 +373,7 @@ impl fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("key", self.key())
             .field("fencing_token", &self.fencing_token())
-            .field("is_held", &self.is_held())
+            .field("valid", &self.valid())
             .finish_non_exhaustive()
     }
 }

@@ -113,7 +113,7 @@ impl Term {
 
     /// Notes the loss of a lease that has run out, which is final. Returns whether anything changed.
     fn expire(&mut self, subject: Subject, key: &LockKey, now: Instant) -> bool {
-        let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.is_retryable());
+        let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.retryable());
         let over = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
         if !over || !matches!(self.status, Status::Held) {
             return false;
@@ -377,7 +377,11 @@ impl Lease {
         Loss::new(self.subject, &self.key, LossReason::Released)
     }
 
-    fn check_held(&self) -> Result<(), Error> {
+    /// Checks that the lease is held.
+    ///
+    /// # Errors
+    /// It was lost or released.
+    pub(crate) fn check_held(&self) -> Result<(), Error> {
         self.expire();
         match &self.term.borrow().status {
             Status::Held => Ok(()),

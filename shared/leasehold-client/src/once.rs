@@ -11,8 +11,8 @@ use crate::{Client, Error, ErrorKind, Guard, LockRequest, Release};
 /// The outcome of a job that runs once for each occurrence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Once {
-    /// This caller ran the occurrence, which is now done.
-    Ran,
+    /// This caller ran the occurrence, which is now done. The value is the data that the body returned.
+    Ran(Option<Vec<u8>>),
     /// The occurrence was done before. The lock's data is what the completed run left.
     AlreadyDone(Box<Lock>),
 }
@@ -51,8 +51,8 @@ impl Client {
         };
         // A guard that is dropped after an error releases the lock, and records nothing as done.
         let data = until_lost(&guard, body(Arc::clone(&guard))).await?;
-        let release = Release { data, ..Release::new().completed(occurrence) };
+        let release = Release { data: data.clone(), ..Release::new().completed(occurrence) };
         guard.give_back(release).await?;
-        Ok(Once::Ran)
+        Ok(Once::Ran(data))
     }
 }

@@ -474,7 +474,7 @@ mod tests {
     fn member(error: &Error, name: &str) -> Value {
         match (name, error.kind()) {
             ("kind", _) => kind(error),
-            ("retryable", _) => error.is_retryable().into(),
+            ("retryable", _) => error.retryable().into(),
             ("unanswered", _) => error.is_unanswered().into(),
             ("retryAfterMs", _) => millis(error.retry_after()).into(),
             ("reason", ErrorKind::Lost(loss)) => reason(loss.reason),

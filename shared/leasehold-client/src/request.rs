@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_wire::{Lock, Staleness};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keeping::{Keeping, keeping_options};
@@ -16,11 +17,13 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_LEASE: Duration = Duration::from_hours(24);
 
 /// The name of a lock: a key, and a sort key on a table that has one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LockKey {
     /// The partition key: 1 to 2048 bytes.
     pub key: String,
     /// The sort key: 1 to 1024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sort_key: Option<String>,
 }
 
@@ -65,7 +68,7 @@ pub enum Heartbeats {
     Quarterly,
     /// The client sends heartbeats at this interval: at most half the lease.
     Every(Duration),
-    /// The caller sends heartbeats by [`crate::Guard::heartbeat`].
+    /// The caller sends heartbeats by [`crate::Guard::renew`].
     Manual,
 }
 

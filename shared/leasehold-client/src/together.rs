@@ -491,8 +491,16 @@ impl AllGuard {
     }
 
     /// Whether all keys are held, as far as this process can know.
-    pub fn is_held(&self) -> bool {
-        self.guards.iter().all(Guard::is_held)
+    pub fn valid(&self) -> bool {
+        self.guards.iter().all(Guard::valid)
+    }
+
+    /// Checks that all keys are held, as [`Guard::ensure_held`] does.
+    ///
+    /// # Errors
+    /// The loss of the first lost key.
+    pub fn ensure_held(&self) -> Result<(), Error> {
+        self.guards.iter().try_for_each(Guard::ensure_held)
     }
 
     /// Returns the rest of the lease that ends first.
@@ -514,9 +522,9 @@ impl AllGuard {
     /// Renews the lease of each key now.
     ///
     /// # Errors
-    /// The first failure of [`Guard::heartbeat`].
-    pub async fn heartbeat(&self) -> Result<(), Error> {
-        join_all(self.guards.iter().map(Guard::heartbeat)).await.into_iter().collect()
+    /// The first failure of [`Guard::renew`].
+    pub async fn renew(&self) -> Result<(), Error> {
+        join_all(self.guards.iter().map(Guard::renew)).await.into_iter().collect()
     }
 
     /// Releases all keys, and waits for the answers.

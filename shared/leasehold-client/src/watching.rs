@@ -79,7 +79,7 @@ impl Client {
             Ok(row) => Watched::Seen(Box::new(row)),
             Err(error) if *error.kind() == ErrorKind::NotFound => Watched::Ask,
             Err(error) => {
-                if !error.is_retryable() {
+                if !error.retryable() {
                     self.can_watch().store(false, Ordering::Relaxed);
                 }
                 Watched::Failed

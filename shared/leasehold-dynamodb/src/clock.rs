@@ -1,5 +1,7 @@
 //! The only source of time, UUIDs and randomness.
 
+#![allow(clippy::disallowed_methods, reason = "this is the place that owns them")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,6 @@ pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Clock {
     /// The operating system's clock.
-    #[allow(clippy::disallowed_methods, reason = "this is the place that owns the wall clock")]
     pub fn system() -> Self {
         Self(Arc::new(|| {
             let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -43,14 +44,12 @@ impl std::fmt::Debug for Clock {
 }
 
 /// A fresh random UUID, for record version numbers and for the lease ids of callers that sent none.
-#[allow(clippy::disallowed_methods, reason = "this is the place that owns UUIDs")]
 pub fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
 /// Full jitter: a pause drawn evenly from zero to `ceiling`, any duration, so that callers which failed together do not
 /// retry together.
-#[allow(clippy::disallowed_methods, reason = "this is the place that owns randomness")]
 pub fn jitter(ceiling: Duration) -> Duration {
     ceiling.mul_f64(fastrand::f64())
 }

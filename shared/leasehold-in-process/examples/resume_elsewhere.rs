@@ -36,7 +36,7 @@ pub(crate) async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     // The second process reads the document from a queue or a state machine.
     let second = Client::new(service);
     let handover: Handover = serde_json::from_str(&document)?;
-    let guard = second.resume("import", handover).await?;
+    let guard = second.resume(handover).await?;
     if guard.fencing_token() != token {
         return Err("it is another acquisition".into());
     }

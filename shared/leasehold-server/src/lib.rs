@@ -18,6 +18,7 @@
 //! exposed      the embedded engine, for other DynamoDB clients
 //! credentials  the signatures of these clients
 //! metrics      counts for Prometheus
+//! terraform    Terraform's states, each written only under its lock
 //! ```
 //!
 //! [`routes`] and [`run`] are the HTTP front by itself, for services that are assembled otherwise.
@@ -34,6 +35,7 @@ mod metrics;
 mod places;
 mod routes;
 mod server;
+pub mod terraform;
 mod tls;
 mod tokens;
 
@@ -43,5 +45,6 @@ pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
 pub use server::{Front, Pulse, Server, ServerError, Settings, Store};
+pub use terraform::{States, StatesError};
 pub use tls::{Tls, TlsError};
 pub use tokens::{TokenEntry, TokenError, Tokens, new_token};

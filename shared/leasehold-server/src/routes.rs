@@ -26,7 +26,7 @@ use crate::buffers::{self, Reserved, Unread};
 use crate::load::Load;
 use crate::places::Place;
 use crate::tokens::Tokens;
-use crate::{aside, console, metrics};
+use crate::{aside, console, metrics, terraform};
 use leasehold_origin::{Guard, forgive_navigation};
 
 /// Path of the probe for load balancers.
@@ -71,7 +71,7 @@ async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, requ
     }
     let mut admitted = || {
         checked.guard.check(&parts)?;
-        let caller = if entrance == Entrance::Service { checked.caller(&parts.headers)? } else { Caller::unknown() };
+        let caller = if entrance == Entrance::Service { checked.caller(&parts)? } else { Caller::unknown() };
         parts.extensions.insert(caller);
         parts.extensions.insert(Arc::clone(&checked));
         Ok(())
@@ -89,10 +89,11 @@ async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, requ
 
 impl Checked {
     /// Returns the bearer of the token, or everyone where no token is needed.
-    fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    fn caller(&self, parts: &Parts) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
-        let token = bearer(headers).ok_or_else(|| unauthorized(NO_TOKEN))?;
-        tokens.bearer_of(token)?.ok_or_else(|| unauthorized(UNKNOWN_TOKEN))
+        let bearer = bearer(&parts.headers).map(str::to_owned);
+        let token = bearer.or_else(|| terraform::token(parts)).ok_or_else(|| unauthorized(NO_TOKEN))?;
+        tokens.bearer_of(&token)?.ok_or_else(|| unauthorized(UNKNOWN_TOKEN))
     }
 }
 
@@ -123,7 +124,7 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 /// Returns a label for metrics. All unknown paths share one label.
 fn label(path: &str) -> &'static str {
     let operations = OPERATIONS.iter().map(|operation| operation.path);
-    let mut known = operations.chain([READY, metrics::PATH, console::PATH]);
+    let mut known = operations.chain([READY, metrics::PATH, console::PATH, terraform::PATH, terraform::LOCK_PATH]);
     known.find(|known| *known == path).unwrap_or("other")
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use axum::Router;
 use axum::body::Body;
 use leasehold_api::access::Caller;
 use leasehold_api::http::{problem_response, unknown_route};
@@ -23,6 +24,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::health::Health;
 use crate::load::Load;
 use crate::routes::{Checked, protect, routes, routes_of};
+use crate::terraform::{self, States};
 use crate::tls::Tls;
 use crate::tokens::Tokens;
 use crate::{connections, console, metrics};
@@ -43,6 +45,8 @@ pub struct Front {
     pub tokens: Option<Arc<Tokens>>,
     /// The certificate. Absent: plain HTTP.
     pub tls: Option<Tls>,
+    /// Terraform's states. Absent: none are served.
+    pub states: Option<States>,
     /// The name of the service, which the console shows.
     pub name: String,
 }
@@ -157,7 +161,8 @@ impl Server {
     /// Serves until `shutdown` resolves, then finishes the requests in flight.
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
         let Self { engine, table, locks, transactions, sweep_interval } = self;
-        let Front { guard, tokens, tls, name } = front;
+        let Front { guard, tokens, tls, states, name } = front;
+        let states = states.map_or_else(Router::new, |states| terraform::routes(locks.clone(), states));
         let stopping = Arc::new(AtomicBool::new(false));
         let watched = locks.clone();
         let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
@@ -166,6 +171,7 @@ impl Server {
         let app = routes_of(locks, scoped)
             .merge(routes(transactions.clone()))
             .merge(console::about(&name))
+            .merge(states)
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let mut background = vec![
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),

@@ -4,8 +4,12 @@
 //! answers can be lost, delayed, duplicated or refused there, by script or by a seeded generator. Time is tokio's, so
 //! that a test under a paused clock waits for nothing.
 
-#![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a test fails by a panic")]
-#![allow(clippy::disallowed_methods, reason = "delays are what this is about, and they are virtual")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a test fails by a panic, and delays are virtual"
+)]
 
 pub mod bank;
 mod faults;

@@ -1,7 +1,6 @@
 //! The spans of a client, and the trace context that it passes on.
 
-#![allow(clippy::expect_used, reason = "a test fails by a panic")]
-#![allow(clippy::disallowed_methods, reason = "the clock is paused")]
+#![allow(clippy::disallowed_methods, clippy::expect_used, reason = "a test fails by a panic, under a paused clock")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -106,7 +106,7 @@ impl<'a> Watch<'a> {
                     row = Some(found);
                     self.live.set(seen.clone());
                 }
-                Err(error) if error.is_retryable() => {
+                Err(error) if error.retryable() => {
                     // The last state may still be right: go on, and say so once.
                     if !std::mem::replace(&mut out_of_reach, true) {
                         self.live

@@ -8,7 +8,7 @@
 the present holder. Three failures are never mixed up: held (`LockHeld`), lost (`LockLost`), and unavailable
 (`Unavailable`: the outcome is unknown, and a held lock stays held until its lease runs out).
 
-`Client.run_transaction` changes many items of DynamoDB tables together or not at all.
+`Client.transaction` changes many items of DynamoDB tables together or not at all.
 
 Durations are seconds, a `timedelta`, or a text such as `20s`. A lease id is a secret: no `repr`, log or
 message of this package has one.
@@ -18,7 +18,7 @@ from ._about import __version__
 from ._acquisition import Held
 from ._client import AcquireOptions, LockOptions, TogetherOptions
 from ._durations import Duration
-from ._guard import Detached
+from ._guard import Handover
 from ._http import MakePool
 from ._messages import Auth, Request, Token
 from ._semaphore import PermitOptions
@@ -26,7 +26,6 @@ from ._timing import Wait
 from .client import Client
 from .election import Election
 from .errors import (
-    AlreadyDone,
     CloseError,
     ConditionFailed,
     CorruptRecord,
@@ -39,6 +38,7 @@ from .errors import (
     LockNotFound,
     LossReason,
     Misconfigured,
+    OccurrenceDone,
     PayloadMismatch,
     PermitsMismatch,
     QueueFull,
@@ -54,9 +54,9 @@ from .errors import (
     WouldDeadlock,
     WrongKind,
 )
-from .guard import Guard, LocksGuard, PermitsGuard
+from .guard import AllGuard, Guard, PermitGuard
 from .model import (
-    Done,
+    AlreadyDone,
     Holder,
     Leader,
     LockView,
@@ -83,6 +83,7 @@ from .transactions import (
 
 __all__ = [
     "AcquireOptions",
+    "AllGuard",
     "AlreadyDone",
     "Auth",
     "CapacityMeter",
@@ -91,13 +92,12 @@ __all__ = [
     "ConditionFailed",
     "ConsumedCapacity",
     "CorruptRecord",
-    "Detached",
-    "Done",
     "Duration",
     "Election",
     "ExceedsCapacity",
     "Forbidden",
     "Guard",
+    "Handover",
     "Held",
     "Holder",
     "InvalidRequest",
@@ -109,17 +109,17 @@ __all__ = [
     "LockNotFound",
     "LockOptions",
     "LockView",
-    "LocksGuard",
     "LossReason",
     "MakePool",
     "Misconfigured",
     "Observation",
+    "OccurrenceDone",
     "Page",
     "Participant",
     "PayloadMismatch",
+    "PermitGuard",
     "PermitOptions",
     "Permits",
-    "PermitsGuard",
     "PermitsMismatch",
     "QueueFull",
     "Ran",

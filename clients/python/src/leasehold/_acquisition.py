@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from ._call import Action, Call, Done, Ended, Event, Finish, Send, Start, Terms
 from ._core import Core, GivingBack, end_of, milliseconds
-from ._guard import B, BaseLockGuard, BasePermitsGuard, Granted, Holding
+from ._guard import B, BaseLockGuard, BasePermitGuard, Granted, Holding
 from ._line import Turn
 from ._numbers import Numbered, Numbers
 from ._patience import Patience
@@ -142,7 +142,7 @@ class Requests(Generic[T]):
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
         """Whether it is never granted while these guards of its own flow are held."""
-        return any(guard.is_of(self.name) and not isinstance(guard, BasePermitsGuard) for guard in guards)
+        return any(guard.is_of(self.name) and not isinstance(guard, BasePermitGuard) for guard in guards)
 
     def end_turn(self) -> None:
         """Lets the next waiter of this client ask: this one has no guard."""

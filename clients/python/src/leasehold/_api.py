@@ -24,6 +24,9 @@ from .model import (
     ReleaseOutcome,
     Renewal,
     SemaphoreView,
+    outcome,
+    text,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +132,7 @@ class Api:
     async def want(self, name: LockName, owner_name: str) -> None:
         """Marks a held lock, so that its holder learns that somebody waits."""
         request: _wire.WantRequest = {"key": name[0], "sortKey": name[1], "ownerName": owner_name}
-        await self.post("/v1/want", request, request_timeout(None), _outcome)
+        await self.post("/v1/want", request, request_timeout(None), outcome)
 
     async def heartbeat_permits(
         self, name: LockName, lease_id: str, numbered: Numbered[HeartbeatContent], timeout: float
@@ -152,8 +155,8 @@ class Api:
         """Gives permits back, or withdraws a ticket."""
         request: _wire.ReleasePermitsRequest = {"key": name[0], "sortKey": name[1], "leaseId": lease_id}
         call = Call("POST", "/v1/semaphore/release", request)
-        outcome = await self._send(call, timeout, _outcome)
-        return "released" if call.was_repeated and outcome == "replayed" else outcome
+        released: ReleaseOutcome = await self._send(call, timeout, outcome)
+        return "released" if call.was_repeated and released == "replayed" else released
 
     async def break_entry(self, name: LockName, holder_id: str, version: str, timeout: float) -> ReleaseOutcome:
         request: _wire.BreakEntryRequest = {
@@ -162,7 +165,7 @@ class Api:
             "holderId": holder_id,
             "version": version,
         }
-        return await self.post("/v1/semaphore/break", request, timeout, _outcome)
+        return await self.post("/v1/semaphore/break", request, timeout, outcome)
 
     async def set_capacity(self, name: LockName, capacity: int, expected: int, timeout: float) -> int:
         """Returns the number of free permits."""
@@ -184,7 +187,7 @@ class Api:
             "sortKey": name[1],
             "recordVersionNumber": record_version_number,
         }
-        return await self.post("/v1/break", request, timeout, _outcome)
+        return await self.post("/v1/break", request, timeout, outcome)
 
     async def set_occurrence(
         self, name: LockName, last_occurrence: str, record_version_number: str, timeout: float
@@ -234,19 +237,12 @@ def _ticket(answer: Any) -> tuple[str, int]:
     if "fencingToken" in answer:
         # The permits were free. A request for them returns the grant, and counts its lease.
         raise Superseded("The permits are granted.", 0, answer["fencingToken"])
-    return answer["ticketId"], answer["number"]
+    return text(answer, "ticketId"), whole(answer, "number")
 
 
 def _version(answer: Any) -> str:
-    version: str = answer["recordVersionNumber"]
-    return version
+    return text(answer, "recordVersionNumber")
 
 
 def _available(answer: Any) -> int:
-    available: int = answer["available"]
-    return available
-
-
-def _outcome(answer: Any) -> ReleaseOutcome:
-    outcome: ReleaseOutcome = answer["outcome"]
-    return outcome
+    return whole(answer, "available")

@@ -16,16 +16,16 @@ from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
 from ._durations import Duration, seconds_if, seconds_of
 from ._flow import held_here, note
-from ._guard import B, Granted, Holding
+from ._guard import B, Granted, Handover, Holding
 from ._numbers import Numbered, Numbers, ending_of
 from ._payload import payload_base64, payload_text
 from ._telemetry import result_of
 from ._timing import Budget, Lease, Wait, lease_to_ms
 from ._together import L, Together
 from ._world import World
-from .errors import AlreadyDone, InvalidRequest, LockNotFound, Superseded, Unavailable, WouldDeadlock
+from .errors import InvalidRequest, LockNotFound, OccurrenceDone, Superseded, Unavailable, WouldDeadlock
 from .model import (
-    Done,
+    AlreadyDone,
     LockName,
     LockView,
     OneOfSeveral,
@@ -54,12 +54,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("leasehold")
 
 
-def done_before(occurrence: str, done: AlreadyDone) -> Done:
+def done_before(occurrence: str, done: OccurrenceDone) -> AlreadyDone:
     """The outcome of a run that is done. Warns where a later one is: no run is due until then."""
     lock = done.lock
     if lock is not None and lock.last_occurrence != occurrence:
         _log.warning("%r is done up to %s, which sorts after %s", lock.key, lock.last_occurrence, occurrence)
-    return Done(done.lock)
+    return AlreadyDone(done.lock)
 
 
 class LockOptions(TypedDict, total=False):
@@ -104,7 +104,7 @@ class AcquireOptions(LockOptions, total=False):
     """The options of `try_acquire`, `acquire` and `lock`."""
 
     occurrence: str | None
-    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `AlreadyDone` if it, or a later one,
+    """The occurrence of a recurring job, such as `2026-11-21T02`. Raises `OccurrenceDone` if it, or a later one,
     was completed."""
 
 
@@ -250,25 +250,23 @@ class BaseClient(Generic[G]):
     async def _resume(
         self,
         guard: type[B],
-        name: LockName,
-        lease_id: str,
+        handover: Handover,
         beat: Beat,
-        sequence: int | None,
         lease: Duration | None,
         holding: Holding,
         granted: Granted | None = None,
     ) -> B:
         """Makes a guard of a grant that another process holds."""
         self._core.check_open()
-        numbers: Numbers[HeartbeatContent] = Numbers(sequence or 0)
+        numbers: Numbers[HeartbeatContent] = Numbers(handover.sequence or 0)
         belief = Lease(holding.delay)
         renewal = await self._renew(beat, HeartbeatContent(seconds_if(lease, "lease")), numbers, belief)
         if not holding.manual_heartbeats:
             holding.interval(renewal.lease)
         resumed = guard(
             self._core,
-            name=name,
-            lease_id=lease_id,
+            name=(handover.key, handover.sort_key),
+            lease_id=handover.lease_id,
             lease=belief,
             last_number=numbers.last,
             renewal=renewal,

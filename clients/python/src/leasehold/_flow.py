@@ -14,11 +14,11 @@ _taken: ContextVar[tuple[weakref.ref[Any], ...]] = ContextVar("leasehold_taken",
 
 def note(guard: Any) -> None:
     """Records that the running flow has this guard."""
-    kept = tuple(known for known in _taken.get() if (other := known()) is not None and other.is_held)
+    kept = tuple(known for known in _taken.get() if (other := known()) is not None and other.valid)
     _taken.set((*kept, weakref.ref(guard)))
 
 
 def held_here(core: Core) -> list[Any]:
     """The guards of this client that the running flow has, and that are held, the last one first."""
     guards = [guard for known in reversed(_taken.get()) if (guard := known()) is not None]
-    return [guard for guard in guards if guard._core is core and guard.is_held]
+    return [guard for guard in guards if guard._core is core and guard.valid]

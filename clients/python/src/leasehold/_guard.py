@@ -82,15 +82,15 @@ class Granted:
 
 
 @dataclass(frozen=True)
-class Detached:
-    """A lock that stays held without its guard: the parts that another process needs to resume it."""
+class Handover:
+    """A lock, or permits, that stay held without their guard: the parts that another process needs to resume them."""
 
     key: str
-    sort_key: str | None
     lease_id: str = field(repr=False)
     """The secret that proves possession."""
-    sequence: int
-    """The number of the last request under the lease id."""
+    sequence: int | None = None
+    """The number of the last request under the lease id. Without it, the successor learns it from the service."""
+    sort_key: str | None = None
 
 
 class Keeping:
@@ -104,6 +104,8 @@ class Keeping:
         raise InvalidRequest(
             "a guard cannot be pickled or copied: give what detach() returns to the other process, which resumes it"
         )
+
+    # The rest is for this package, or is what each guard has.
 
     _core: Core
 
@@ -138,7 +140,7 @@ class Keeping:
     def remaining(self) -> float:
         raise NotImplementedError
 
-    def check(self) -> None:
+    def ensure_held(self) -> None:
         raise NotImplementedError
 
     def on_lost(self, callback: Callback) -> None:
@@ -247,7 +249,7 @@ class BaseGuard(Keeping):
             return 0.0 if self._look() else max(0.0, min(self._lease.ends, self._hold_ends) - self._core.world.now())
 
     @property
-    def is_held(self) -> bool:
+    def valid(self) -> bool:
         """Whether the lock is held, as far as can be known without asking. Once false, it stays false."""
         with self._state:
             return not self._look()
@@ -259,8 +261,8 @@ class BaseGuard(Keeping):
             self._look()
             return None if self._loss is None else self._loss[0]
 
-    def check(self) -> None:
-        """Raises `LockLost` unless `is_held`. Sends nothing: cheap enough for every step of the work."""
+    def ensure_held(self) -> None:
+        """Raises `LockLost` unless `valid`. Sends nothing: cheap enough for every step of the work."""
         with self._state:
             if self._look():
                 raise self._error()
@@ -289,15 +291,15 @@ class BaseGuard(Keeping):
             self._at_risk.append(_AtRisk(self, threshold, callback))
             self._plan()
 
-    def detach(self) -> Detached:
+    def detach(self) -> Handover:
         """Ends the heartbeats without a release, and returns the parts that `Client.resume` needs in another
         process. The guard ends as well. Raises `LockLost` unless the lock is held."""
         with self._state:
-            self.check()
+            self.ensure_held()
             self._end()
             self._end_turn()
             self._delivered = True
-            return Detached(self.key, self.sort_key, self._lease_id, self._numbers.last)
+            return Handover(self.key, self._lease_id, self._numbers.last, self.sort_key)
 
     # The rest is for this package.
 
@@ -367,7 +369,7 @@ class BaseGuard(Keeping):
         except Exception as failure:
             _log.warning("the lock %r could not be released: %s", self.key, failure)
 
-    async def renew(self, content: HeartbeatContent) -> None:
+    async def renew_with(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
         if content.lease is None:
             content = replace(content, lease=self._lease.seconds)
@@ -379,14 +381,14 @@ class BaseGuard(Keeping):
             deadline = self._lease.ends
             backoff = Backoff(self._core.world.chance)
             while True:
-                self.check()
+                self.ensure_held()
                 try:
                     if await self._beat(content):
                         return
                 except Superseded:
                     pass  # again, under a higher number
                 except Unavailable as error:
-                    if self._core.world.now() >= deadline and self.is_held:
+                    if self._core.world.now() >= deadline and self.valid:
                         raise
                     with self._state:
                         pause = self._pause_after(error, backoff)
@@ -637,7 +639,7 @@ class BaseLockGuard(BaseGuard):
         return ended.outcome
 
 
-class BasePermitsGuard(BaseGuard):
+class BasePermitGuard(BaseGuard):
     """Permits of a semaphore that were granted."""
 
     @property
@@ -664,12 +666,14 @@ class BasePermitsGuard(BaseGuard):
     def _own(self) -> PermitsRenewal:
         return cast(PermitsRenewal, self._renewal)
 
+    # The rest is for this package.
+
     async def keep_only(self, permits: int) -> None:
         """Releases permits by a heartbeat, with retries while the lease lasts."""
         held = self.permits
         if not 1 <= permits <= held:
             raise InvalidRequest(f"must be 1 to {held}, which are held", "permits")
-        await self.renew(HeartbeatContent(permits=permits, held_permits=held))
+        await self.renew_with(HeartbeatContent(permits=permits, held_permits=held))
 
     async def _send_heartbeat(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         return await self._core.api.heartbeat_permits(self._name, self._lease_id, numbered, timeout)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias
 
+from ._acquisition import Held
 from ._api import Leaving
 from ._guard import Holding
 from ._runtime import run
@@ -65,6 +66,18 @@ class Deadline:
         return max(_SHORTEST_LEASE, min(asked, self.at + self.margin - self.now()))
 
 
+def asked(client: Client, deadline: Deadline, ask: Callable[[], Guard | Held]) -> Guard | Held:
+    """Asks for the lock of an invocation. Where that brings no guard, it waits until a request without an answer, which
+    may have acquired the lock, was given back: the sandbox is frozen behind the end of the invocation."""
+    result: Guard | Held | None = None
+    try:
+        result = ask()
+        return result
+    finally:
+        if not isinstance(result, Guard):
+            run(client._core.settle(max(0.0, deadline.at - deadline.margin / 4 - deadline.now())))
+
+
 class InvocationGuard:
     """The lock of an invocation. Hand `fencing_token` to every resource that the work writes to.
 
@@ -83,7 +96,8 @@ class InvocationGuard:
         self._runtime = guard._core.runtime
         self._state = threading.RLock()
         self._pulse = deadline.now()
-        self._suspended = False
+        self._freezes = 0
+        self._believed = 0  # the freezes before the last answered heartbeat was sent
         self._is_over = False  # the invocation has ended, or gave the lock back
         self._loss: LossReason | None = None
         self._callbacks: list[LostCallback] = []
@@ -124,28 +138,29 @@ class InvocationGuard:
         return self._loss or self._guard.lost
 
     @property
-    def is_held(self) -> bool:
+    def valid(self) -> bool:
         """Whether the work may go on. False after a freeze, until a heartbeat was answered."""
-        return not self._is_frozen() and self._loss is None and self._guard.is_held
+        return not self._is_frozen() and self._loss is None and self._guard.valid
 
     def remaining(self) -> float:
-        """Seconds for which nobody else can take the lock over; 0.0 where `is_held` is false."""
-        return self._guard.remaining() if self.is_held else 0.0
+        """Seconds for which nobody else can take the lock over; 0.0 where `valid` is false."""
+        return self._guard.remaining() if self.valid else 0.0
 
-    def check(self) -> None:
+    def ensure_held(self) -> None:
         """Raises `LockLost` unless the work may go on. Sends nothing, but after a freeze a heartbeat."""
-        if self._is_frozen():
-            self.heartbeat()
+        while self._is_frozen():
+            self.renew()
         if self._loss is not None:
             raise LockLost(self._loss, key=self.key, sort_key=self.sort_key)
-        self._guard.check()
+        self._guard.ensure_held()
 
-    def heartbeat(self) -> None:
-        """Renews the lease now. Raises as `Guard.heartbeat`."""
+    def renew(self) -> None:
+        """Renews the lease now. Raises as `Guard.renew`."""
         with self._sending:
-            self._guard.heartbeat(lease=self._deadline.cut(self._lease))
-            with self._state:
-                self._suspended, self._pulse = False, self._deadline.now()
+            self._is_frozen()
+            freezes = self._freezes
+            self._guard.renew(lease=self._deadline.cut(self._lease))
+            self._believed = freezes
 
     def on_lost(self, callback: LostCallback) -> None:
         """Runs the callback once, in another thread, when the work must stop; at once if it must already."""
@@ -174,7 +189,7 @@ class InvocationGuard:
         with self._ending:
             if not self._finish():
                 raise LockLost("deadline", key=self.key, sort_key=self.sort_key)
-            self._guard.check()
+            self._guard.ensure_held()
             if self.leaving is None:
                 self._give_back()
             else:
@@ -211,10 +226,13 @@ class InvocationGuard:
         return max(PULSE, heartbeat_every(None, self._guard.lease))
 
     def _is_frozen(self) -> bool:
+        """Looks for a freeze since the last sign of life. Returns whether no heartbeat was sent and answered since."""
         with self._state:
-            if not self._is_over and self._deadline.now() - self._pulse > FROZEN:
-                self._suspended = True
-            return self._suspended
+            now = self._deadline.now()
+            if not self._is_over and now - self._pulse > FROZEN:
+                self._freezes += 1
+            self._pulse = now
+            return self._believed < self._freezes
 
     def _tell(self, reason: LossReason) -> None:
         with self._state:
@@ -232,20 +250,19 @@ class InvocationGuard:
             if self._is_over:
                 return
             frozen = self._is_frozen()
-            self._pulse = self._deadline.now()
             self._runtime.schedule(self._tick, self._pulse + PULSE)
             if frozen:
                 self._runtime.schedule(self._beat, self._pulse)
 
     async def _beat(self) -> None:
         try:
-            self.heartbeat()
+            self.renew()
         except LeaseholdError as error:
             if not self._is_over:
                 _log.warning("a heartbeat of %s failed: %s", self, error)
         with self._state:
             at = self._deadline.now() + self._pause()
-            if not self._is_over and self._guard.is_held and at < self._deadline.stops:
+            if not self._is_over and self._guard.valid and at < self._deadline.stops:
                 self._runtime.schedule(self._beat, at)
 
     async def _stop(self) -> None:

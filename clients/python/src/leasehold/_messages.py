@@ -12,7 +12,6 @@ from ._about import __version__
 from ._dynamodb import from_item
 from ._timing import retry_after
 from .errors import (
-    AlreadyDone,
     ConditionFailed,
     CorruptRecord,
     ExceedsCapacity,
@@ -23,6 +22,7 @@ from .errors import (
     LockLost,
     LockNotFound,
     Misconfigured,
+    OccurrenceDone,
     PermitsMismatch,
     QueueFull,
     Superseded,
@@ -322,7 +322,7 @@ def _problem(call: Call, problem: Mapping[str, Any], message: str, asked: float)
         case "version-mismatch":
             return VersionMismatch(message, lock)
         case "already-done":
-            return AlreadyDone(message, lock)
+            return OccurrenceDone(message, lock)
         case "wrong-kind":
             return WrongKind(message)
         case "permits-mismatch":

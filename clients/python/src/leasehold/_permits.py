@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ._acquisition import Held, Requests, TooLate
-from ._guard import BasePermitsGuard, Granted, Holding
+from ._guard import BasePermitGuard, Granted, Holding
 from ._numbers import Numbered
 from ._payload import payload_base64, payload_text
 from ._plan import MOST_NAMES, Ask, Enqueue, Look, plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._watching import Pause
 
-P = TypeVar("P", bound=BasePermitsGuard)
+P = TypeVar("P", bound=BasePermitGuard)
 
 _Request: TypeAlias = tuple[Literal["acquire", "enqueue"], Any]
 """A request without its number."""
@@ -75,15 +75,20 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self._queue_was_full = False
         self._names: tuple[Entry, ...] = ()  # the names of the last request
         self._refused = False  # the last request was refused, and nothing was seen since
+        # Of the last answer before this lease id had a claim: of a view, then of refusals.
+        self._epoch = self._core.entries.epoch(self.name)
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
         # A holder of some permits may still get others: the capacity may change.
-        own = [guard for guard in guards if isinstance(guard, BasePermitsGuard) and guard.is_of(self.name)]
+        own = [guard for guard in guards if isinstance(guard, BasePermitGuard) and guard.is_of(self.name)]
         return any(self._want.permits <= guard.capacity == guard.permits for guard in own)
 
     async def once(self) -> P | Held:
-        """One request, without a ticket. Raises `LeaseholdError`s."""
-        result = await self._ask(self._known_names(), request_timeout(self._want.lease))
+        """One request, without a ticket, and another one where the first was too old. Raises `LeaseholdError`s."""
+        timeout = request_timeout(self._want.lease)
+        result = await self._ask(self._known_names(), timeout)
+        if result is None and isinstance(step := self._plan(math.inf), Ask):
+            result = await self._ask(step.names, timeout)
         return self._held() if result is None else result
 
     async def wait(self, budget: Budget, poll_interval: float | None, sleep: Pause) -> P | Held:
@@ -232,7 +237,8 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
         self, names: tuple[Entry, ...], timeout: float, turn: Literal["own", "passing"] | None = None
     ) -> P | None:
         # A waiter vouches for its turn by the view that shows it. If not, the service looks for itself.
-        epoch = self._shown.epoch if turn and self._shown is not None else ""
+        shown = self._shown.epoch if turn and self._shown is not None else ""
+        epoch = self._epoch if self._ticket is None else shown
         request = {
             **self._common(names),
             "leaseDurationMs": lease_to_ms(self._want.lease),
@@ -255,7 +261,12 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
 
     async def _enqueue(self, names: tuple[Entry, ...], timeout: float) -> P | None:
         """Takes a place in the queue, or renews it."""
-        request = {**self._common(names), "leaseDurationMs": lease_to_ms(self._want.ticket_lease)}
+        request = {
+            **self._common(names),
+            "leaseDurationMs": lease_to_ms(self._want.ticket_lease),
+            "number": None if self._ticket is None else self._number,
+            "epoch": self._epoch if self._ticket is None else None,
+        }
         self._names = names
         return await self._send_next(("enqueue", request), timeout)
 
@@ -285,13 +296,14 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
                 raise Unavailable("the answer is not that of a semaphore") from error
             self._must_ask = False
             self._see(error.lock)
-            self._refused = True
+            self._refused, self._epoch = True, error.lock.epoch or None
             return None
         if isinstance(answer, Ticketed):
             self._must_read = self._must_read or self._number != answer.number or bool(self._names)
             self._ticket, self._number, self._queue_was_full = answer.ticket_id, answer.number, False
             self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None
+        self._core.entries.age(self.name, answer.epoch)
         granted = self._believe(
             answer.renewal.lease, Granted(answer.outcome, answer.owner_name, capacity=answer.capacity)
         )

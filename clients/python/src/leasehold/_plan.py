@@ -77,7 +77,11 @@ def plan(
     if covered >= needed and not (alive and own is None):
         if len(names) > MOST_NAMES:
             return Enqueue(tuple(names[:MOST_NAMES]))
-        wanted = permits + sum(ticket.permits for ticket in ahead)
+        if own is not None:
+            # The grant removes them, so that nobody behind waits for them again.
+            dead_ahead = [ticket for ticket in ahead if stale_in(ticket) <= 0]
+            names += dead_ahead[: MOST_NAMES - len(names)]
+        wanted = permits + sum(ticket.permits for ticket in ahead if ticket not in names)
         return Ask(tuple(names), None if own is None else "own" if covered >= wanted else "passing")
     waited_for: list[Entry] = [*ahead, *view.holders]
     times = [stale_in(entry) for entry in waited_for]

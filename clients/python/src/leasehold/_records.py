@@ -14,7 +14,7 @@ from typing import Any
 
 from ._acquisition import Held
 from ._api import Leaving
-from .errors import AlreadyDone, CorruptRecord, InvalidRequest, PayloadMismatch
+from .errors import CorruptRecord, InvalidRequest, OccurrenceDone, PayloadMismatch
 from .guard import Guard
 from .model import LockView
 
@@ -82,7 +82,7 @@ def begin(ask: Callable[..., Guard | Held], payload: str, epoch_ms: Callable[[],
         try:
             asked = ask(occurrence=occurrence, data=Record(payload).text())
             return asked if isinstance(asked, Held) else Attempt(asked, occurrence)
-        except AlreadyDone as done:
+        except OccurrenceDone as done:
             if done.lock is None or done.lock.last_occurrence is None:
                 raise
             record = Record.of(done.lock)

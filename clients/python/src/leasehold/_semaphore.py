@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from ._durations import Duration, seconds_of
-from ._guard import Granted, Holding
+from ._guard import Granted, Handover, Holding
 from ._permits import P, PermitsAcquisition, Want
 from ._timing import lease_to_ms
 from .errors import InvalidRequest
@@ -45,7 +45,7 @@ class PermitOptions(TypedDict, total=False):
     """The interval of heartbeats in seconds, at most half the lease. Default: the client's, or a quarter of
     the lease."""
     manual_heartbeats: bool
-    """True: no heartbeats in the background; call `PermitsGuard.heartbeat`. Default: false."""
+    """True: no heartbeats in the background; call `PermitGuard.heartbeat`. Default: false."""
     max_hold: Duration | None
     """The longest time to hold the permits, as with a lock. Default: none."""
     hold_on_unavailable: bool
@@ -108,17 +108,17 @@ class BaseSemaphore(Generic[P]):
         )
         return PermitsAcquisition(client._core, want, holding, self._guard_type)
 
-    async def _resume(self, lease_id: str, sequence: int | None, lease: Duration | None, holding: Holding) -> P:
-        beat = partial(self._client._core.api.heartbeat_permits, self._name, lease_id)
+    async def _resume(self, handover: Handover, lease: Duration | None, holding: Holding) -> P:
+        if (handover.key, handover.sort_key) != self._name:
+            raise InvalidRequest(f"the semaphore is {self.key!r}, and not {handover.key!r}", "key")
+        beat = partial(self._client._core.api.heartbeat_permits, self._name, handover.lease_id)
         granted = Granted(capacity=self._capacity)
-        return await self._client._resume(
-            self._guard_type, self._name, lease_id, beat, sequence, lease, holding, granted
-        )
+        return await self._client._resume(self._guard_type, handover, beat, lease, holding, granted)
 
 
 class BaseReadWriteLock(Generic[M]):
     """Many readers, or one writer. `Client.read_write_lock` makes it. The queue keeps writers from starving.
-    A reader cannot become a writer; a writer becomes a reader by `PermitsGuard.downgrade`."""
+    A reader cannot become a writer; a writer becomes a reader by `PermitGuard.downgrade`."""
 
     _semaphore_type: type[M]
 

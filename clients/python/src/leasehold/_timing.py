@@ -26,6 +26,9 @@ LEAVE_BOUND_MS = 2000
 LEAVE_BOUND = LEAVE_BOUND_MS / 1000
 """Bound of the release at the end of a block, and of `close`. The release then goes on in the background."""
 
+SIDE_BY_SIDE = 32
+"""Releases at once, of a client that closes: each has a connection."""
+
 UNREACHED_BOUND_MS = 1500
 UNREACHED_BOUND = UNREACHED_BOUND_MS / 1000
 """Bound of the same, and of a wait for which the caller chose no seconds, where no connection can be made to

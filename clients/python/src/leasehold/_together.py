@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ._acquisition import Asking, Held
 from ._api import HeartbeatContent
 from ._durations import Duration
-from ._guard import BaseGuard, BaseLockGuard, BasePermitsGuard, Callback, Granted, Holding, Keeping, call_back
+from ._guard import BaseGuard, BaseLockGuard, BasePermitGuard, Callback, Granted, Holding, Keeping, call_back
 from ._plan import Ask, Enqueue, Look, plan
 from ._timing import OPERATION_BOUND, Budget, poll_pause, request_timeout
 from ._watching import WatchFailed, watch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._watching import Pause
 
-L = TypeVar("L", bound="BaseLocksGuard")
+L = TypeVar("L", bound="BaseAllGuard")
 
 _log = logging.getLogger("leasehold")
 
@@ -55,7 +55,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         self._refused: tuple[LockView, ...] = ()  # the locks in the last refusal
 
     def waits_for(self, guards: Sequence[Any]) -> bool:
-        locks = [guard for guard in guards if not isinstance(guard, BasePermitsGuard)]
+        locks = [guard for guard in guards if not isinstance(guard, BasePermitGuard)]
         return any(guard.is_of(name) for guard in locks for name in self._names)
 
     async def _release(self, lease_id: str, key: int, timeout: float) -> ReleaseOutcome:
@@ -154,7 +154,11 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         dead: list[_wire.ObservedEntry] = []
         for entry in step.names if isinstance(step, Ask) else ():
             dead.append({"holderId": entry.id, "version": entry.version, "permits": entry.permits})
-        return {**_wanted(wanted.name, None), "permits": wanted.permits, "capacity": wanted.of, "observed": dead}
+        share: _wire.WantedLock = {**_wanted(wanted.name, None), "permits": wanted.permits, "capacity": wanted.of}
+        share["observed"] = dead
+        if (epoch := self._core.entries.epoch(wanted.name)) is not None:
+            share["epoch"] = epoch
+        return share
 
     def _shown(self, lock: LockView) -> Held:
         """The refusal by this key. Of a semaphore, the entry that may be stale first counts."""
@@ -182,7 +186,8 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
         renewal: Renewal = Renewal(grants.versions[name], grants.lease, grants.fencing_token)
         kind: type[BaseGuard] = BaseLockGuard
         if name in self._permits:
-            kind = BasePermitsGuard
+            self._core.entries.granted(name, grants.fencing_token)
+            kind = BasePermitGuard
             granted = replace(granted, capacity=self._permits[name].of)
             renewal = PermitsRenewal(
                 renewal.record_version_number,
@@ -219,7 +224,7 @@ def _wanted(name: LockName, observed: str | None) -> _wire.WantedLock:
     return wanted
 
 
-class BaseLocksGuard(Keeping):
+class BaseAllGuard(Keeping):
     """Several keys, locks and permits, under one lease id and one fencing token. The loss of one is the loss of
     all, and the others are released."""
 
@@ -231,7 +236,7 @@ class BaseLocksGuard(Keeping):
         self._on_lost: list[Callback] = []
 
     def __repr__(self) -> str:
-        state = self.lost or ("held" if self.is_held else "released")
+        state = self.lost or ("held" if self.valid else "released")
         return f"<Guard of {', '.join(map(repr, self.keys))}, {state}, fencing token {self.fencing_token}>"
 
     @property
@@ -247,7 +252,7 @@ class BaseLocksGuard(Keeping):
     @property
     def permits(self) -> dict[str, int]:
         """The permits that are held of each semaphore, by its key."""
-        return {member.key: member.permits for member in self._members if isinstance(member, BasePermitsGuard)}
+        return {member.key: member.permits for member in self._members if isinstance(member, BasePermitGuard)}
 
     @property
     def owner_name(self) -> str | None:
@@ -275,19 +280,19 @@ class BaseLocksGuard(Keeping):
         return min(member.remaining() for member in self._members)
 
     @property
-    def is_held(self) -> bool:
+    def valid(self) -> bool:
         """Whether all locks are held, as far as can be known without asking."""
-        return all(member.is_held for member in self._members)
+        return all(member.valid for member in self._members)
 
     @property
     def lost(self) -> LossReason | None:
         """The reason of a loss, or `None` while all locks are held and after their release."""
         return next((member.lost for member in self._members if member.lost is not None), None)
 
-    def check(self) -> None:
-        """Raises `LockLost`, which names the lock, unless `is_held`. Sends nothing."""
+    def ensure_held(self) -> None:
+        """Raises `LockLost`, which names the lock, unless `valid`. Sends nothing."""
         for member in sorted(self._members, key=lambda member: member.lost is None):
-            member.check()
+            member.ensure_held()
 
     def on_lost(self, callback: Callback) -> None:
         """Runs the callback once, in the client's background, when a lock is lost; at once if one was lost
@@ -314,10 +319,10 @@ class BaseLocksGuard(Keeping):
         """Whether one of the locks is of this key."""
         return any(member.is_of(name) for member in self._members)
 
-    async def renew(self, lease: float | None) -> None:
+    async def renew_with(self, lease: float | None) -> None:
         """Sends one heartbeat for each lock."""
         for member in self._members:
-            await member.renew(HeartbeatContent(lease))
+            await member.renew_with(HeartbeatContent(lease))
 
     async def release_until(self, deadline: float | None) -> None:
         """Releases each lock, in ten seconds by default. One failure does not stop the others. Raises the

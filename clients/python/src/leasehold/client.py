@@ -28,18 +28,19 @@ from ._client import (
 )
 from ._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from ._durations import Duration, seconds_if
+from ._guard import Handover
 from ._http import HttpTransport, MakePool
 from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import Threads
-from ._timing import LEAVE_BOUND, Wait
+from ._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
 from ._tls import ClientCert, Path, tls_context
 from ._watching import Observer
 from ._world import World
-from .errors import AlreadyDone, CloseError, InvalidRequest, LockLost
-from .guard import Guard, LocksGuard
-from .model import Done, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from .errors import CloseError, InvalidRequest, LockLost, OccurrenceDone
+from .guard import AllGuard, Guard
+from .model import AlreadyDone, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
@@ -165,23 +166,23 @@ class Client(BaseClient[Guard], TransactionCalls):
 
         Raises `LockHeld` when the wait is over, and `LockLost` if the body ended well but the lock was
         lost meanwhile. An exception of the body is never hidden. A loss does not interrupt the body: let it
-        call `guard.check()`, and hand `guard.fencing_token` to every resource that it writes to.
+        call `guard.ensure_held()`, and hand `guard.fencing_token` to every resource that it writes to.
 
         Locks are not reentrant: `WouldDeadlock` is raised where this thread holds the lock already. With
         `reentrant=True` the block then uses that guard, and leaves its release to the outer block.
         """
         if reentrant and (outer := self._taken(key, options.get("sort_key"))) is not None:
             yield outer
-            outer.check()
+            outer.ensure_held()
             return
         with self.acquire(key, wait=wait, cancel=cancel, **options).granted() as guard:
             yield guard
 
     @explicit_options(BaseClient._together)
-    def try_acquire_all(self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]) -> LocksGuard | Held:
+    def try_acquire_all(self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]) -> AllGuard | Held:
         """Sends one request for several keys, all or none, without a retry. `keys`: 2 to 50, each a key, a pair
         of key and sort key, or `Permits`. `Held` names one of the keys that others hold or wait for."""
-        return run(self._once(self._together(keys, LocksGuard, **options)))
+        return run(self._once(self._together(keys, AllGuard, **options)))
 
     @explicit_options(BaseClient._together)
     def acquire_all(
@@ -191,12 +192,12 @@ class Client(BaseClient[Guard], TransactionCalls):
         wait: Wait = "lease",
         cancel: threading.Event | None = None,
         **options: Unpack[TogetherOptions],
-    ) -> LocksGuard | Held:
+    ) -> AllGuard | Held:
         """Waits until all keys are granted at once. No caller holds some of the keys while it waits, so two
         callers never wait for each other. A semaphore in whose queue somebody waits refuses. Otherwise as
         `acquire`."""
         sleep = partial(pause_until, self._core, cancel)
-        return run(self._wait(self._together(keys, LocksGuard, **options), wait, sleep))
+        return run(self._wait(self._together(keys, AllGuard, **options), wait, sleep))
 
     @explicit_options(BaseClient._together)
     @contextmanager
@@ -207,7 +208,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         wait: Wait = "lease",
         cancel: threading.Event | None = None,
         **options: Unpack[TogetherOptions],
-    ) -> Iterator[LocksGuard]:
+    ) -> Iterator[AllGuard]:
         """`with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
         block's end. Raises as `lock` does."""
         with self.acquire_all(keys, wait=wait, cancel=cancel, **options).granted() as guard:
@@ -223,7 +224,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         wait: Wait = "lease",
         cancel: threading.Event | None = None,
         **options: Unpack[LockOptions],
-    ) -> Ran[T] | Done:
+    ) -> Ran[T] | AlreadyDone:
         """Runs `body` with the guard of the lock, unless the occurrence, or a later one, was done before.
         Occurrences are compared byte for byte: `2026-11-21T02`.
 
@@ -233,7 +234,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         """
         try:
             guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
-        except AlreadyDone as done:
+        except OccurrenceDone as done:
             return done_before(occurrence, done)
         with guard:
             result = body(guard)
@@ -281,25 +282,25 @@ class Client(BaseClient[Guard], TransactionCalls):
         wait: Wait = 0,
         cancel: threading.Event | None = None,
         **options: Unpack[LockOptions],
-    ) -> Callable[[Callable[P, T]], Callable[P, Ran[T] | Done | Held]]:
+    ) -> Callable[[Callable[P, T]], Callable[P, Ran[T] | AlreadyDone | Held]]:
         """`@client.once_every(hours=1)` runs a function at most once in each period, over all processes that
         share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
 
-        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
-        failed run may be run again in its period. Otherwise as `once`.
+        The call returns `Ran`, or `AlreadyDone` where the period was done before, or `Held` where another one is at
+        it. A failed run may be run again in its period. Otherwise as `once`.
         """
         period = Period(seconds, minutes, hours, days)
 
-        def decorate(function: Callable[P, T]) -> Callable[P, Ran[T] | Done | Held]:
+        def decorate(function: Callable[P, T]) -> Callable[P, Ran[T] | AlreadyDone | Held]:
             check_kind(function, asynchronous=False)
             shows, name = takes_guard(function), key or name_of(function)
 
             @functools.wraps(function)
-            def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+            def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | AlreadyDone | Held:
                 occurrence = period.occurrence(self._core.world.epoch_ms())
                 try:
                     asked = self.acquire(name, wait=wait, cancel=cancel, occurrence=occurrence, **options)
-                except AlreadyDone as done:
+                except OccurrenceDone as done:
                     return done_before(occurrence, done)
                 if isinstance(asked, Held):
                     return asked
@@ -331,11 +332,8 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     def resume(
         self,
-        key: str,
-        lease_id: str,
+        handover: Handover,
         *,
-        sequence: int | None = None,
-        sort_key: str | None = None,
         lease: Duration | None = None,
         heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
@@ -344,19 +342,16 @@ class Client(BaseClient[Guard], TransactionCalls):
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
-        `lease` seconds, 0.1 to 86400 (default: unchanged). `sequence` is the number that `Guard.detach`
-        returned; without it, the client learns it from the service. Raises `LockLost` if the lock is not held
-        under this id.
+        `lease` seconds, 0.1 to 86400 (default: unchanged). `handover` is what `Guard.detach` returned, or is made
+        of a key and a lease id. Raises `LockLost` if the lock is not held under this id.
         """
-        name = (key, sort_key)
+        name = (handover.key, handover.sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
         return run(
             self._resume(
                 Guard,
-                name,
-                lease_id,
-                partial(self._core.api.heartbeat, name, lease_id),
-                sequence,
+                handover,
+                partial(self._core.api.heartbeat, name, handover.lease_id),
                 lease,
                 holding,
             )
@@ -521,7 +516,7 @@ def _side_by_side(tasks: Iterable[Callable[[], None]]) -> None:
             while True:
                 left.get_nowait()()
 
-    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(left.qsize(), 32) - 1)]
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(left.qsize(), SIDE_BY_SIDE) - 1)]
     with suppress(RuntimeError):  # the interpreter ends, and starts no threads any more
         for helper in helpers:
             helper.start()

@@ -13,7 +13,9 @@ be as long as the work and its sleeps.
 
 from __future__ import annotations
 
+import json
 import math
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from aws_durable_execution_sdk_python.config import CallbackConfig
 from aws_durable_execution_sdk_python.config import Duration as Sleep
+from aws_durable_execution_sdk_python.exceptions import CallbackError
 from aws_durable_execution_sdk_python.waits import WaitForConditionConfig, WaitForConditionDecision
 
 from ._acquisition import Held
@@ -34,13 +38,35 @@ from .errors import LockHeld, LockLost, Superseded, Unavailable
 if TYPE_CHECKING:
     from aws_durable_execution_sdk_python.context import DurableContext
 
-__all__ = ["DurableLock", "lock_step"]
+__all__ = ["DurableLock", "Waiters", "lock_step"]
 
 LONGEST_SLEEP = 300.0
 """Seconds after which a sleeping function looks again, though the holder's lease may last longer."""
 
 ASKS_FOR = 1.0
 """Seconds for the requests of one look."""
+
+FORGOTTEN = 3600
+"""Seconds for which the row of a waiter outlives its sleep."""
+
+
+@dataclass(frozen=True)
+class Waiters:
+    """The table of a stack with `WakeWaiters`, whose waker ends sleeps."""
+
+    table: str
+    """The output `WaitersTableName`."""
+    dynamodb: Any = None
+    """A client of boto3 (default: a new one), with the permission `dynamodb:PutItem` on the table."""
+
+    def put(self, item: dict[str, Any]) -> None:
+        """Writes a row."""
+        client = self.dynamodb
+        if client is None:
+            import boto3
+
+            client = boto3.client("dynamodb")
+        client.put_item(TableName=self.table, Item=item)
 
 
 @dataclass(frozen=True)
@@ -94,18 +120,23 @@ def lock_step(
     owner_name: str | None = None,
     wait: Duration | None = None,
     name: str | None = None,
+    waiters: Waiters | None = None,
 ) -> DurableLock:
     """Acquires a lock, and sleeps while another holds it.
 
     `lease` must be as long as the work and its sleeps: 0.1 s to a day; `DurableLock.renew` begins it anew. A holder
     that is silent is judged by the service's clock. `wait` bounds the sleep (default: no bound); then the invocation
     fails with `LockHeld`. `name` (default: of the key) is the name of the operations, which must be the same in each
-    replay.
+    replay. With `waiters`, the stack's waker ends a sleep as soon as the lock is free; else the function looks again
+    by itself.
     """
     seconds, longest = seconds_of(lease, "lease"), seconds_if(wait, "wait")
     name = name or f"lock {key}"
 
     def ask(state: dict[str, Any], _: object) -> dict[str, Any]:
+        at = time.time()
+        last = min(state["sleep"], at - state["at"]) if state["woken"] else state["sleep"]
+        state = {**state, "slept": state["slept"] + last, "at": at, "woken": False}
         acquisition = client._acquisition(
             key,
             sort_key=sort_key,
@@ -120,23 +151,62 @@ def lock_step(
             result = run(client._wait(acquisition, ASKS_FOR, partial(pause_until, client._core, None)))
         except (LockLost, Superseded, Unavailable):
             # What the request may have acquired is given back.
-            return {"leaseId": str(uuid.uuid4()), "token": None, "slept": state["slept"] + state["sleep"], "sleep": 2}
-        slept = state["slept"] + state["sleep"]
+            return {**state, "leaseId": str(uuid.uuid4()), "sleep": 2}
         if isinstance(result, Held):
             # A second more: the service allows its clocks a difference.
             sleep = math.ceil(min(result.stale_in + 1.0, LONGEST_SLEEP))
-            return {**state, "slept": slept, "sleep": sleep}
+            return {**state, "sleep": sleep}
         result.detach()
-        return {**state, "slept": slept, "token": result.fencing_token}
+        return {**state, "token": result.fencing_token}
+
+    def is_over(state: dict[str, Any]) -> bool:
+        return state["token"] is not None or (longest is not None and state["slept"] >= longest)
 
     def decide(state: dict[str, Any], attempts: int) -> WaitForConditionDecision:
-        if state["token"] is not None or (longest is not None and state["slept"] >= longest):
+        if is_over(state):
             return WaitForConditionDecision.stop_polling()
         return WaitForConditionDecision.continue_waiting(Sleep.from_seconds(state["sleep"]))
 
-    lease_id = context.step(lambda _: str(uuid.uuid4()), f"{name} id")
-    initial: dict[str, Any] = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0}
-    state = context.wait_for_condition(ask, WaitForConditionConfig(decide, initial), name)
+    first: dict[str, Any] = context.step(lambda _: {"leaseId": str(uuid.uuid4()), "askedAt": time.time()}, f"{name} id")
+    asked_at, lease_id = first["askedAt"], first["leaseId"]
+    state: dict[str, Any] = {"leaseId": lease_id, "token": None, "sleep": 0, "slept": 0, "at": asked_at, "woken": False}
+    if waiters is None:
+        state = context.wait_for_condition(ask, WaitForConditionConfig(decide, state), name)
+    else:
+        row = {
+            "lock": json.dumps(
+                [key] if sort_key is None else [key, sort_key], separators=(",", ":"), ensure_ascii=False
+            ),
+            "waiter": f"{asked_at * 1000:.0f}#{lease_id}",
+        }
+        state = context.step(partial(ask, state), name)
+        while not is_over(state):
+            woken = _sleep_until_woken(context, name, waiters, row, state["sleep"])
+            state = context.step(partial(ask, {**state, "woken": woken}), name)
     if state["token"] is None:
         raise LockHeld(client.get(key, sort_key=sort_key))
     return DurableLock(key, sort_key, state["token"], state["leaseId"], name, client, context)
+
+
+def _sleep_until_woken(context: DurableContext, name: str, waiters: Waiters, row: dict[str, str], seconds: int) -> bool:
+    """Leaves a callback for the waker, and sleeps. The waker looks at the lock after the row was written, so that no
+    release is missed. Returns whether the waker ended the sleep."""
+    callback = context.create_callback(f"{name} sleep", CallbackConfig(timeout=Sleep.from_seconds(seconds)))
+
+    def enqueue(_: object) -> None:
+        waiters.put(
+            {attribute: {"S": value} for attribute, value in row.items()}
+            | {
+                "permits": {"N": "1"},
+                "token": {"S": callback.callback_id},
+                "isCallback": {"BOOL": True},
+                "expireAt": {"N": str(math.ceil(time.time()) + seconds + FORGOTTEN)},
+            }
+        )
+
+    context.step(enqueue, f"{name} enqueue")
+    try:
+        callback.result()
+    except CallbackError:
+        return False
+    return True

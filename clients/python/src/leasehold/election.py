@@ -42,7 +42,7 @@ class Election:
         """Campaigns, and calls `body` while it leads; then resigns, and returns what `body` returned. After a
         loss it campaigns again, and calls `body` again.
 
-        Python cannot interrupt `body` when the lead is lost: let it call `guard.check()`. An exception of
+        Python cannot interrupt `body` when the lead is lost: let it call `guard.ensure_held()`. An exception of
         `body` is raised unchanged, except the `LockLost` of this lead.
         """
         while True:

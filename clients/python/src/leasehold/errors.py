@@ -106,7 +106,7 @@ class LockNotFound(LeaseholdError):
     """There is no such lock (`get`, or `only_if_exists`)."""
 
 
-class AlreadyDone(LeaseholdError):
+class OccurrenceDone(LeaseholdError):
     """The occurrence, or a later one, was completed: do not run it. The `data` of `lock` is what the
     completed run left. `lock` is `None` if the row was deleted since."""
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ._api import HeartbeatContent, Leaving
 from ._durations import Duration, seconds_if
-from ._guard import BaseLockGuard, BasePermitsGuard, Keeping
+from ._guard import BaseLockGuard, BasePermitGuard, Keeping
 from ._runtime import run
-from ._together import BaseLocksGuard
+from ._together import BaseAllGuard
 from .errors import LossReason
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Guard(Block, BaseLockGuard):
     A guard without references is kept, with its lock, until the client is closed.
     """
 
-    def heartbeat(
+    def renew(
         self, *, data: bytes | str | None = None, delete_data: bool = False, lease: Duration | None = None
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
@@ -54,7 +54,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        run(self.renew(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data)))
+        run(self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data)))
 
     def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
@@ -67,17 +67,17 @@ class Guard(Block, BaseLockGuard):
         run(self.release_until(None, Leaving(data, delete, completed)))
 
 
-class PermitsGuard(Block, BasePermitsGuard):
+class PermitGuard(Block, BasePermitGuard):
     """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
-    def heartbeat(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
-        """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        run(self.renew(HeartbeatContent(seconds_if(lease, "lease"), data)))
+    def renew(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
+        """Renews the lease now; as `Guard.renew`. `data` has at most 256 bytes."""
+        run(self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data)))
 
     def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
 
-        Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
+        Raises `InvalidRequest` for more than are held, and the errors of `renew`.
         """
         run(self.keep_only(permits))
 
@@ -90,13 +90,13 @@ class PermitsGuard(Block, BasePermitsGuard):
         run(self.release_until(None))
 
 
-class LocksGuard(Block, BaseLocksGuard):
+class AllGuard(Block, BaseAllGuard):
     """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
     others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
-    def heartbeat(self, *, lease: Duration | None = None) -> None:
-        """Renews each lease now; as `Guard.heartbeat`."""
-        run(self.renew(seconds_if(lease, "lease")))
+    def renew(self, *, lease: Duration | None = None) -> None:
+        """Renews each lease now; as `Guard.renew`."""
+        run(self.renew_with(seconds_if(lease, "lease")))
 
     def release(self) -> None:
         """Releases all locks; as `Guard.release`. One failure does not stop the others."""

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias
 from ._acquisition import Held
 from ._durations import Duration, seconds_of
 from ._event import KeyOf, key_reader
-from ._invocation import Context, Deadline, InvocationGuard, kept
+from ._invocation import Context, Deadline, InvocationGuard, asked, kept
 from ._records import Record, begin, hash_of
 from .client import Client
 from .errors import InvalidRequest, LockLost
@@ -68,7 +68,7 @@ def locked(
 
     `lease` (default: the client's) is cut to what remains of the invocation and the margin. At the deadline less
     `margin`, the work of an `async` handler is cancelled, and other work is told: `guard.lost` is `deadline`,
-    and `guard.check()` raises. Half a margin later the lock is released, even if that work goes on.
+    and `guard.ensure_held()` raises. Half a margin later the lock is released, even if that work goes on.
 
     `on_contention` says what to do while another holds the lock. `work_needs`: the time that a wait leaves for
     the work. `sqs-retry`: the handler takes one record in place of an event; the result is the partial batch
@@ -190,9 +190,10 @@ class _Lock:
         options["sort_key"] = None if self._sort_key is None else self._sort_key(event, context)
         options |= {"owner_name": self._owner_name, "staleness": self._staleness, "manual_heartbeats": True}
         options["lease"] = deadline.lease(self._lease)
-        if self._leaves is None:
-            return self._client.try_acquire(key, **options)
-        return self._client.acquire(key, wait=deadline.left(self._leaves), **options)
+        ask: Callable[[], Guard | Held] = functools.partial(self._client.try_acquire, key, **options)
+        if self._leaves is not None:
+            ask = functools.partial(self._client.acquire, key, wait=deadline.left(self._leaves), **options)
+        return asked(self._client, deadline, ask)
 
 
 Body: TypeAlias = Callable[[InvocationGuard, Any, Any], Any]

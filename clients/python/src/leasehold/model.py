@@ -99,11 +99,11 @@ class LockView:
 
 def _members(lock: _wire.Lock) -> dict[str, Any]:
     return {
-        "key": lock["key"],
-        "state": lock["state"],
-        "owner_name": lock["ownerName"],
-        "record_version_number": lock["recordVersionNumber"],
-        "lease": lock["leaseDurationMs"] / 1000,
+        "key": text(lock, "key"),
+        "state": text(lock, "state"),
+        "owner_name": text(lock, "ownerName"),
+        "record_version_number": text(lock, "recordVersionNumber"),
+        "lease": whole(lock, "leaseDurationMs") / 1000,
         "sort_key": lock.get("sortKey"),
         "fencing_token": lock.get("fencingToken"),
         "data": payload(lock),
@@ -137,12 +137,12 @@ class Holder:
     @classmethod
     def from_wire(cls, holder: _wire.Holder) -> Holder:
         return cls(
-            holder_id=holder["holderId"],
-            owner_name=holder["ownerName"],
-            version=holder["version"],
-            lease=holder["leaseDurationMs"] / 1000,
-            permits=holder["permits"],
-            fencing_token=holder["fencingToken"],
+            holder_id=text(holder, "holderId"),
+            owner_name=text(holder, "ownerName"),
+            version=text(holder, "version"),
+            lease=whole(holder, "leaseDurationMs") / 1000,
+            permits=whole(holder, "permits"),
+            fencing_token=whole(holder, "fencingToken"),
             data=payload(holder),
         )
 
@@ -170,12 +170,12 @@ class Ticket:
     @classmethod
     def from_wire(cls, ticket: _wire.Ticket) -> Ticket:
         return cls(
-            ticket_id=ticket["ticketId"],
-            owner_name=ticket["ownerName"],
-            version=ticket["version"],
-            lease=ticket["leaseDurationMs"] / 1000,
-            permits=ticket["permits"],
-            number=ticket["number"],
+            ticket_id=text(ticket, "ticketId"),
+            owner_name=text(ticket, "ownerName"),
+            version=text(ticket, "version"),
+            lease=whole(ticket, "leaseDurationMs") / 1000,
+            permits=whole(ticket, "permits"),
+            number=whole(ticket, "number"),
         )
 
 
@@ -203,9 +203,9 @@ class SemaphoreView(LockView):
     def of(cls, state: _wire.Lock) -> SemaphoreView:
         return cls(
             **_members(state),
-            capacity=state["capacity"],
-            available=state["available"],
-            changed=state["changed"],
+            capacity=whole(state, "capacity"),
+            available=whole(state, "available"),
+            changed=text(state, "changed"),
             holders=tuple(Holder.from_wire(holder) for holder in state["holders"]),
             queue=tuple(Ticket.from_wire(ticket) for ticket in state["queue"]),
             epoch=state.get("epoch", ""),
@@ -230,12 +230,12 @@ class SemaphoreView(LockView):
 class Ran(Generic[T]):
     """This caller ran the occurrence, which is now done."""
 
-    result: T
-    """The result of the body."""
+    value: T
+    """The value that the body returned."""
 
 
 @dataclass(frozen=True)
-class Done:
+class AlreadyDone:
     """The occurrence, or a later one, was done before: nothing was run."""
 
     lock: LockView | None
@@ -305,8 +305,8 @@ class Renewal:
 
     @classmethod
     def from_wire(cls, answer: _wire.HeartbeatResponse) -> Renewal:
-        lease, wanted = answer["leaseDurationMs"] / 1000, answer.get("wanted") or False
-        return cls(answer["recordVersionNumber"], lease, answer["fencingToken"], wanted)
+        lease, wanted = whole(answer, "leaseDurationMs") / 1000, answer.get("wanted") or False
+        return cls(text(answer, "recordVersionNumber"), lease, whole(answer, "fencingToken"), wanted)
 
 
 class Ended(NamedTuple):
@@ -318,7 +318,7 @@ class Ended(NamedTuple):
 
     @classmethod
     def of(cls, answer: _wire.ReleaseResponse) -> Ended:
-        return cls(answer["outcome"], answer.get("wanted") or False)
+        return cls(outcome(answer), answer.get("wanted") or False)
 
 
 @dataclass(frozen=True)
@@ -334,9 +334,13 @@ class Grant:
     @classmethod
     def from_wire(cls, answer: _wire.AcquireResponse) -> Grant:
         return cls(
-            owner_name=answer["ownerName"],
-            renewal=Renewal(answer["recordVersionNumber"], answer["leaseDurationMs"] / 1000, answer["fencingToken"]),
-            outcome=answer["outcome"],
+            owner_name=text(answer, "ownerName"),
+            renewal=Renewal(
+                text(answer, "recordVersionNumber"),
+                whole(answer, "leaseDurationMs") / 1000,
+                whole(answer, "fencingToken"),
+            ),
+            outcome=outcome(answer),
             previous_owner_name=answer.get("previousOwnerName"),
             data=payload(answer),
         )
@@ -355,11 +359,15 @@ class Grants:
     @classmethod
     def from_wire(cls, answer: _wire.AcquireAllResponse) -> Grants:
         return cls(
-            owner_name=answer["ownerName"],
-            lease=answer["leaseDurationMs"] / 1000,
-            fencing_token=answer["fencingToken"],
-            versions={(lock["key"], lock.get("sortKey")): lock["recordVersionNumber"] for lock in answer["locks"]},
-            holder_ids={(lock["key"], lock.get("sortKey")): lock.get("holderId") or "" for lock in answer["locks"]},
+            owner_name=text(answer, "ownerName"),
+            lease=whole(answer, "leaseDurationMs") / 1000,
+            fencing_token=whole(answer, "fencingToken"),
+            versions={
+                (text(lock, "key"), lock.get("sortKey")): text(lock, "recordVersionNumber") for lock in answer["locks"]
+            },
+            holder_ids={
+                (text(lock, "key"), lock.get("sortKey")): lock.get("holderId") or "" for lock in answer["locks"]
+            },
         )
 
 
@@ -373,11 +381,11 @@ class PermitsRenewal(Renewal):
     @classmethod
     def of(cls, answer: _Permits) -> PermitsRenewal:
         return cls(
-            answer["version"],
-            answer["leaseDurationMs"] / 1000,
-            answer["fencingToken"],
-            holder_id=answer["holderId"],
-            permits=answer["permits"],
+            text(answer, "version"),
+            whole(answer, "leaseDurationMs") / 1000,
+            whole(answer, "fencingToken"),
+            holder_id=text(answer, "holderId"),
+            permits=whole(answer, "permits"),
         )
 
 
@@ -389,10 +397,33 @@ class PermitsGrant:
     renewal: PermitsRenewal
     outcome: Literal["created", "reacquired", "takenOver", "renewed"]
     capacity: int
+    epoch: str
 
     @classmethod
     def from_wire(cls, answer: _wire.AcquirePermitsResponse) -> PermitsGrant:
-        return cls(answer["ownerName"], PermitsRenewal.of(answer), answer["outcome"], answer["capacity"])
+        renewal, epoch = PermitsRenewal.of(answer), answer.get("epoch", "")
+        return cls(text(answer, "ownerName"), renewal, outcome(answer), whole(answer, "capacity"), epoch)
+
+
+def text(document: Mapping[str, object], name: str) -> str:
+    """A member that is a text. Raises `TypeError` for another one: the answer is not the service's."""
+    value = document[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    return value
+
+
+def whole(document: Mapping[str, object], name: str) -> int:
+    """A member that is a whole number. Raises `TypeError` for another one."""
+    value = document[name]
+    if type(value) is not int:  # True is an `int`
+        raise TypeError(f"{name} is no whole number")
+    return value
+
+
+def outcome(document: Mapping[str, object]) -> Any:
+    """The outcome of an acquire or a release: one of a few words, which the service may add to."""
+    return text(document, "outcome")
 
 
 def payload_of(result: object) -> bytes | str | None:

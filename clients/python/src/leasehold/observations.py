@@ -133,6 +133,7 @@ class Entries:
     def __init__(self, world: World) -> None:
         self._world = world
         self._seen: dict[LockName, tuple[SemaphoreView, dict[str, Observation]]] = {}
+        self._epochs: dict[LockName, str] = {}
         self.reset_lock()
 
     def reset_lock(self) -> None:
@@ -150,6 +151,28 @@ class Entries:
             )
             if len(self._seen) > _KEPT:
                 del self._seen[next(iter(self._seen))]
+        self.age(view.name, view.epoch)
+
+    def age(self, name: LockName, epoch: str) -> None:
+        """Records the epoch that an answer shows. An older service shows none."""
+        if not epoch:
+            return
+        with self._lock:
+            self._epochs.pop(name, None)
+            self._epochs[name] = epoch
+            if len(self._epochs) > _KEPT:
+                del self._epochs[next(iter(self._epochs))]
+
+    def granted(self, name: LockName, token: int) -> None:
+        """Records a grant whose answer shows no epoch: the row has at least this token, and the tickets of before."""
+        known = self.epoch(name)
+        if known is not None:
+            self.age(name, f"{token}.{known.split('.')[1]}")
+
+    def epoch(self, name: LockName) -> str | None:
+        """Returns the last epoch of the semaphore: a request with it is refused when it arrives too late."""
+        with self._lock:
+            return self._epochs.get(name)
 
     def view(self, name: LockName) -> SemaphoreView | None:
         """Returns the last view of the semaphore."""

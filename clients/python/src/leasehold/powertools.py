@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 
 from ._acquisition import Held
 from ._durations import Duration, seconds_of
-from ._invocation import Deadline, InvocationGuard
+from ._invocation import Deadline, InvocationGuard, asked
 from ._records import Attempt, Record, begin
 from .client import Client
 from .errors import LockNotFound
@@ -61,9 +61,8 @@ class LeaseholdPersistenceLayer(BasePersistenceLayer):
         lease = deadline.lease(self._lease)
 
         def ask(**options: Any) -> Guard | Held:
-            return self._client.try_acquire(
-                self._prefix + key, lease=lease, staleness="clock", manual_heartbeats=True, **options
-            )
+            options |= {"lease": lease, "staleness": "clock", "manual_heartbeats": True}
+            return asked(self._client, deadline, lambda: self._client.try_acquire(self._prefix + key, **options))
 
         begun = begin(ask, payload, self._client._core.world.epoch_ms)
         if isinstance(begun, Attempt):

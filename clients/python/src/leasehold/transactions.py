@@ -145,22 +145,6 @@ class TransactionCalls(BaseTransactionCalls):
     """The calls of a client for transactions and their items."""
 
     def transaction(
-        self, *, keep_alive: float | None = KEEP_ALIVE, capacity: CapacityMeter | None = None
-    ) -> Transaction:
-        """`with client.transaction() as tx:` opens a transaction, commits it at the end of the block, and
-        rolls it back if an exception leaves it.
-
-        A block cannot be run again: after a conflict with another transaction, the block raises
-        `TransactionRolledBack` or `TransactionContended`. See `run_transaction`.
-
-        `keep_alive`: idle seconds, above 0, after which the client sends a keep-alive; `None`: never. The default is a
-        third of the service's default limit. Another transaction that needs an item waits for one second of
-        silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
-        other one wait. `capacity` adds up what the calls consume.
-        """
-        return self._new(Transaction, keep_alive, capacity)
-
-    def run_transaction(
         self,
         body: Callable[[Transaction], T],
         *,
@@ -177,10 +161,12 @@ class TransactionCalls(BaseTransactionCalls):
         `body` may happen several times. After the last try, raises `TransactionContended` or
         `TransactionRolledBack`. `Unavailable` from the commit means that the outcome is unknown; its
         `transaction_id` names the transaction.
+
+        `keep_alive` and `capacity` are those of `begin_transaction`.
         """
         attempts = Tries(self._core, tries, deadline)
         while True:
-            transaction = attempts.begun(self.transaction(keep_alive=keep_alive, capacity=capacity))
+            transaction = attempts.begun(self._new(Transaction, keep_alive, capacity))
             try:
                 with transaction as tx:
                     return body(tx)
@@ -208,10 +194,22 @@ class TransactionCalls(BaseTransactionCalls):
         """
         return run(self._transact(requests, tries, deadline, transaction_id, capacity))
 
-    def begin_transaction(self, *, capacity: CapacityMeter | None = None) -> Transaction:
-        """Opens a transaction that is committed by hand, here or in another process. Only its calls keep it
-        alive."""
-        transaction = self._new(Transaction, capacity=capacity)
+    def begin_transaction(
+        self, *, keep_alive: float | None = KEEP_ALIVE, capacity: CapacityMeter | None = None
+    ) -> Transaction:
+        """Opens a transaction that is committed by hand, here or in another process. Outside of a block only its
+        calls keep it alive.
+
+        `with client.begin_transaction() as tx:` commits it at the end of the block, and rolls it back if an exception
+        leaves the block. A block cannot be run again: after a conflict with another transaction, it raises
+        `TransactionRolledBack` or `TransactionContended`. See `transaction`.
+
+        `keep_alive`: idle seconds, above 0, after which the client sends a keep-alive in a block; `None`: never. The
+        default is a third of the service's default limit. Another transaction that needs an item waits for one second
+        of silence. A value of 0.3 defends the items against the other transaction, costs requests, and makes the
+        other one wait. `capacity` adds up what the calls consume.
+        """
+        transaction = self._new(Transaction, keep_alive, capacity)
         run(transaction._open())
         return transaction
 

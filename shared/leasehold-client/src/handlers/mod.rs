@@ -364,7 +364,7 @@ impl Terms {
             loop {
                 sleep_until(Instant::now() + pause).await;
                 let lease = deadline.cut(self.lease);
-                let renewed = timeout(lease / 2, guard.heartbeat_with(Heartbeat::new().lease(lease))).await;
+                let renewed = timeout(lease / 2, guard.renew_with(Heartbeat::new().lease(lease))).await;
                 let is_renewed = matches!(renewed, Ok(Ok(())));
                 pause = (if is_renewed { heartbeat_interval(lease) } else { lease / 16 }).max(SHORTEST_PAUSE);
             }

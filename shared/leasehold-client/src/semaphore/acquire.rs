@@ -466,7 +466,7 @@ impl<'a> Pursuit<'a> {
         match client.remote().get_semaphore(&request, limit).await {
             Ok(row) => self.saw(Box::new(row)),
             Err(error) if *error.kind() == ErrorKind::NotFound => self.saw(None),
-            Err(error) if error.is_retryable() => {}
+            Err(error) if error.retryable() => {}
             Err(error) => return Err(error),
         }
         Ok(())

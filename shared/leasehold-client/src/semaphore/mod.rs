@@ -197,17 +197,27 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`Client::resume`].
-    pub async fn resume(
-        &self,
-        request: impl Into<PermitRequest>,
-        from: impl Into<Handover>,
-    ) -> Result<PermitGuard, Error> {
+    pub async fn resume(&self, from: Handover) -> Result<PermitGuard, Error> {
+        self.resume_with(PermitRequest::new(), from).await
+    }
+
+    /// Continues with permits as [`Semaphore::resume`] does, and applies the request's lease, if it names one, and its
+    /// heartbeats.
+    ///
+    /// # Errors
+    /// As [`Client::resume_with`].
+    pub async fn resume_with(&self, request: PermitRequest, from: Handover) -> Result<PermitGuard, Error> {
         self.client.check_open()?;
-        let (request, from) = (request.into(), from.into());
+        if self.key != from.key {
+            return Err(Error::invalid("key", format!("the semaphore is {}, and not {}", self.key, from.key)));
+        }
         request.lease.map_or(Ok(()), check_lease)?;
         let change = Heartbeat { lease: request.lease, ..Heartbeat::default() };
         let believed = request.lease.or(Some(DEFAULT_LEASE));
-        let renewed = self.client.renew_by_id(Subject::Permits, &self.key, &from, change, believed).await?;
+        let renewed = self
+            .client
+            .renew_by_id(Subject::Permits, &self.key, &from.lease_id, from.sequence, change, believed)
+            .await?;
         let Renewal { version, lease, fencing_token, permits, holder_id, .. } = renewed.answer;
         request.keeping.check(lease)?;
         let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
@@ -359,10 +369,10 @@ impl PermitGuard {
     /// Releases permits, and keeps this number of them, at least one.
     ///
     /// # Errors
-    /// As [`Guard::heartbeat_with`]; [`crate::ErrorKind::InvalidRequest`] for more than are held: there is no upgrade.
+    /// As [`Guard::renew_with`]; [`crate::ErrorKind::InvalidRequest`] for more than are held: there is no upgrade.
     pub async fn keep(&self, permits: u64) -> Result<(), Error> {
         let change = Heartbeat { keep: Some(permits), ..Heartbeat::default() };
-        self.guard.heartbeat_with(change).await
+        self.guard.renew_with(change).await
     }
 
     /// Makes a writer a reader: keeps one permit.

@@ -119,7 +119,13 @@ pub(crate) fn plan(
         names.truncate(MAX_NAMES);
         return Plan::Enqueue(names);
     }
-    let wanted: u64 = ahead.iter().map(|ticket| ticket.permits).sum();
+    if mine.is_some() {
+        // The grant removes them, so that nobody behind waits for them again.
+        let dead = ahead.iter().filter(|ticket| ticket_stale_in(ticket).is_zero());
+        names.extend(dead.map(|ticket| ticket_named(ticket)).take(MAX_NAMES - names.len()));
+    }
+    let is_named = |ticket: &&&Ticket| names.iter().any(|name| name.holder_id == ticket.ticket_id);
+    let wanted: u64 = ahead.iter().filter(|ticket| !is_named(ticket)).map(|ticket| ticket.permits).sum();
     let turn = match mine {
         None => Turn::Unknown,
         Some(_) if free >= wanted + waiter.permits => Turn::Own,

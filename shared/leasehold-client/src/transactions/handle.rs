@@ -282,7 +282,7 @@ impl Transaction {
             let due = self.state().last_worked + period;
             if Instant::now() < due {
                 sleep_until(due).await;
-            } else if self.keep_alive().await.is_err_and(|error| !error.is_retryable()) {
+            } else if self.keep_alive().await.is_err_and(|error| !error.retryable()) {
                 // The next call, or the commit, reports the failure.
                 return;
             }
@@ -344,7 +344,7 @@ impl Progress {
     /// Keeps the name of a call that may be repeated. Its requests stay counted where nobody knows whether they were
     /// carried out: a commit is refused then if they were not.
     fn fail_call(&mut self, error: &Error, request: AddRequest) {
-        let is_counted = error.is_retryable();
+        let is_counted = error.retryable();
         if !is_counted {
             self.writes = self.writes.saturating_sub(writes(&request.requests));
         }

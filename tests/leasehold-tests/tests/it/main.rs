@@ -1,7 +1,12 @@
 //! All tests in one binary, so that the SDK is linked once.
 
-#![allow(clippy::disallowed_methods, reason = "sleeps are virtual")]
-#![allow(clippy::expect_used, clippy::panic, clippy::unchecked_time_subtraction, reason = "a test fails by a panic")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by a panic, and sleeps are virtual"
+)]
 
 mod access;
 mod cleanup;

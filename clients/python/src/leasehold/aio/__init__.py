@@ -19,17 +19,17 @@ except ModuleNotFoundError as error:
 from ._http import MakeClient
 from .client import Client
 from .election import Election
-from .guard import Guard, LocksGuard, PermitsGuard
+from .guard import AllGuard, Guard, PermitGuard
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import Transaction
 
 __all__ = [
+    "AllGuard",
     "Client",
     "Election",
     "Guard",
-    "LocksGuard",
     "MakeClient",
-    "PermitsGuard",
+    "PermitGuard",
     "ReadWriteLock",
     "Semaphore",
     "Transaction",

@@ -27,17 +27,18 @@ from .._client import (
 )
 from .._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from .._durations import Duration, seconds_if
+from .._guard import Handover
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import LEAVE_BOUND, Wait
+from .._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
 from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
-from ..errors import AlreadyDone, CloseError, InvalidRequest, LockLost
-from ..model import Done, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from ..errors import CloseError, InvalidRequest, LockLost, OccurrenceDone
+from ..model import AlreadyDone, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
-from .guard import Guard, LocksGuard, bound_body
+from .guard import AllGuard, Guard, bound_body
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
@@ -143,7 +144,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         """
         if reentrant and (outer := self._taken(key, options.get("sort_key"))) is not None:
             yield outer
-            outer.check()
+            outer.ensure_held()
             return
         result = await self.acquire(key, wait=wait, **options)
         guard = result.granted()
@@ -153,10 +154,10 @@ class Client(BaseClient[Guard], TransactionCalls):
     @explicit_options(BaseClient._together)
     async def try_acquire_all(
         self, keys: Iterable[OneOfSeveral], **options: Unpack[TogetherOptions]
-    ) -> LocksGuard | Held:
+    ) -> AllGuard | Held:
         """Sends one request for several keys, all or none, without a retry. `keys`: 2 to 50, each a key, a pair
         of key and sort key, or `Permits`. `Held` names one of the keys that others hold or wait for."""
-        return await self._once(self._together(keys, LocksGuard, **options))
+        return await self._once(self._together(keys, AllGuard, **options))
 
     @explicit_options(BaseClient._together)
     async def acquire_all(
@@ -165,11 +166,11 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         wait: Wait = "lease",
         **options: Unpack[TogetherOptions],
-    ) -> LocksGuard | Held:
+    ) -> AllGuard | Held:
         """Waits until all keys are granted at once. No caller holds some of the keys while it waits, so two
         callers never wait for each other. A semaphore in whose queue somebody waits refuses. Otherwise as
         `acquire`."""
-        return await self._wait(self._together(keys, LocksGuard, **options), wait, self._core.pause)
+        return await self._wait(self._together(keys, AllGuard, **options), wait, self._core.pause)
 
     @explicit_options(BaseClient._together)
     @asynccontextmanager
@@ -180,7 +181,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         wait: Wait = "lease",
         cancel_on_loss: bool = True,
         **options: Unpack[TogetherOptions],
-    ) -> AsyncIterator[LocksGuard]:
+    ) -> AsyncIterator[AllGuard]:
         """`async with client.lock_all(["a", "b"]) as guard:` waits for all locks, and releases them at the
         block's end. Raises as `lock` does."""
         guard = (await self.acquire_all(keys, wait=wait, **options)).granted()
@@ -196,7 +197,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         *,
         wait: Wait = "lease",
         **options: Unpack[LockOptions],
-    ) -> Ran[T] | Done:
+    ) -> Ran[T] | AlreadyDone:
         """Awaits `body` with the guard of the lock, unless the occurrence, or a later one, was done before. A
         loss of the lock cancels it. Occurrences are compared byte for byte: `2026-11-21T02`.
 
@@ -206,7 +207,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         """
         try:
             asked = await self.acquire(key, wait=wait, occurrence=occurrence, **options)
-        except AlreadyDone as done:
+        except OccurrenceDone as done:
             return done_before(occurrence, done)
         async with bound_body(guard := asked.granted(), True):
             result = await body(guard)
@@ -252,25 +253,27 @@ class Client(BaseClient[Guard], TransactionCalls):
         days: float = 0,
         wait: Wait = 0,
         **options: Unpack[LockOptions],
-    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]]:
+    ) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Coroutine[Any, Any, Ran[T] | AlreadyDone | Held]]]:
         """`@client.once_every(hours=1)` runs a coroutine function at most once in each period, over all processes that
         share the key (default: the function's name). Periods begin at multiples since the epoch, in UTC.
 
-        The call returns `Ran`, or `Done` where the period was done before, or `Held` where another one is at it. A
-        failed run may be run again in its period. Otherwise as `once`.
+        The call returns `Ran`, or `AlreadyDone` where the period was done before, or `Held` where another one is at
+        it. A failed run may be run again in its period. Otherwise as `once`.
         """
         period = Period(seconds, minutes, hours, days)
 
-        def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, Ran[T] | Done | Held]]:
+        def decorate(
+            function: Callable[P, Awaitable[T]],
+        ) -> Callable[P, Coroutine[Any, Any, Ran[T] | AlreadyDone | Held]]:
             check_kind(function, asynchronous=True)
             shows, name = takes_guard(function), key or name_of(function)
 
             @functools.wraps(function)
-            async def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | Done | Held:
+            async def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | AlreadyDone | Held:
                 occurrence = period.occurrence(self._core.world.epoch_ms())
                 try:
                     asked = await self.acquire(name, wait=wait, occurrence=occurrence, **options)
-                except AlreadyDone as done:
+                except OccurrenceDone as done:
                     return done_before(occurrence, done)
                 if isinstance(asked, Held):
                     return asked
@@ -302,11 +305,8 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     async def resume(
         self,
-        key: str,
-        lease_id: str,
+        handover: Handover,
         *,
-        sequence: int | None = None,
-        sort_key: str | None = None,
         lease: Duration | None = None,
         heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
@@ -315,14 +315,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         hold_on_unavailable: bool = False,
     ) -> Guard:
         """Makes a guard of a lock that another process acquired, by one heartbeat, which sets the lease to
-        `lease` seconds, 0.1 to 86400 (default: unchanged). `sequence` is the number that `Guard.detach`
-        returned; without it, the client learns it from the service. Raises `LockLost` if the lock is not held
-        under this id.
+        `lease` seconds, 0.1 to 86400 (default: unchanged). `handover` is what `Guard.detach` returned, or is made
+        of a key and a lease id. Raises `LockLost` if the lock is not held under this id.
         """
-        name = (key, sort_key)
+        name = (handover.key, handover.sort_key)
         holding = self._holding(lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, lock_delay, max_hold)
-        beat = partial(self._core.api.heartbeat, name, lease_id)
-        return await self._resume(Guard, name, lease_id, beat, sequence, lease, holding)
+        beat = partial(self._core.api.heartbeat, name, handover.lease_id)
+        return await self._resume(Guard, handover, beat, lease, holding)
 
     # With nothing but the lease id
 
@@ -442,9 +441,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         deadline = self._core.world.now() + LEAVE_BOUND
         errors: list[Exception] = []
 
+        # Each release has a connection: a thousand at once would keep the service from answering any in time.
+        side_by_side = anyio.CapacityLimiter(SIDE_BY_SIDE)
+
         async def release(guard: Kept) -> None:
             try:
-                await guard.release_soon(deadline)
+                async with side_by_side:
+                    await guard.release_soon(deadline)
             except LockLost:
                 pass
             except Exception as error:

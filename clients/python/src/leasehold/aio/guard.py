@@ -11,8 +11,8 @@ import anyio
 
 from .._api import HeartbeatContent, Leaving
 from .._durations import Duration, seconds_if
-from .._guard import BaseLockGuard, BasePermitsGuard, Keeping
-from .._together import BaseLocksGuard
+from .._guard import BaseLockGuard, BasePermitGuard, Keeping
+from .._together import BaseAllGuard
 from ..errors import LossReason
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def bound_body(guard: Block, cancel_on_loss: bool) -> AsyncIterator[None]:
         async with guard:
             yield
     if body.cancelled_caught:
-        guard.check()
+        guard.ensure_held()
 
 
 class Guard(Block, BaseLockGuard):
@@ -68,7 +68,7 @@ class Guard(Block, BaseLockGuard):
     references is kept, with its lock, until the client is closed.
     """
 
-    async def heartbeat(
+    async def renew(
         self, *, data: bytes | str | None = None, delete_data: bool = False, lease: Duration | None = None
     ) -> None:
         """Renews the lease now. `data` replaces the payload; `lease` (seconds, 0.1 to
@@ -77,7 +77,7 @@ class Guard(Block, BaseLockGuard):
         Retries while the lease lasts. Raises `LockLost`; `Unavailable` if the lease lasts only by
         `hold_on_unavailable`; and other `LeaseholdError`s at once, in which case the lock is held as before.
         """
-        await self.renew(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data))
+        await self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data))
 
     async def release(
         self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
@@ -93,17 +93,17 @@ class Guard(Block, BaseLockGuard):
         await self.release_until(None, Leaving(data, delete, completed))
 
 
-class PermitsGuard(Block, BasePermitsGuard):
+class PermitGuard(Block, BasePermitGuard):
     """Permits of a semaphore. They are kept as a `Guard` is, and released at the end of the block."""
 
-    async def heartbeat(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
-        """Renews the lease now; as `Guard.heartbeat`. `data` has at most 256 bytes."""
-        await self.renew(HeartbeatContent(seconds_if(lease, "lease"), data))
+    async def renew(self, *, data: bytes | str | None = None, lease: Duration | None = None) -> None:
+        """Renews the lease now; as `Guard.renew`. `data` has at most 256 bytes."""
+        await self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data))
 
     async def keep(self, permits: int) -> None:
         """Keeps this number of permits, and releases the others. There is no upgrade: acquire anew.
 
-        Raises `InvalidRequest` for more than are held, and the errors of `heartbeat`.
+        Raises `InvalidRequest` for more than are held, and the errors of `renew`.
         """
         await self.keep_only(permits)
 
@@ -116,13 +116,13 @@ class PermitsGuard(Block, BasePermitsGuard):
         await self.release_until(None)
 
 
-class LocksGuard(Block, BaseLocksGuard):
+class AllGuard(Block, BaseAllGuard):
     """Several locks under one lease id and one fencing token. The loss of one is the loss of all, and the
     others are released. They are kept as a `Guard` is, and released at the end of their block."""
 
-    async def heartbeat(self, *, lease: Duration | None = None) -> None:
-        """Renews each lease now; as `Guard.heartbeat`."""
-        await self.renew(seconds_if(lease, "lease"))
+    async def renew(self, *, lease: Duration | None = None) -> None:
+        """Renews each lease now; as `Guard.renew`."""
+        await self.renew_with(seconds_if(lease, "lease"))
 
     async def release(self) -> None:
         """Releases all locks; as `Guard.release`. One failure does not stop the others."""

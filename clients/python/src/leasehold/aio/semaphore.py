@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 from .._acquisition import Held
 from .._client import explicit_options
 from .._durations import Duration
+from .._guard import Handover
 from .._semaphore import BaseReadWriteLock, BaseSemaphore, PermitOptions
 from .._timing import Wait
-from .guard import PermitsGuard, bound_body
+from .guard import PermitGuard, bound_body
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Semaphore(BaseSemaphore[PermitsGuard]):
+class Semaphore(BaseSemaphore[PermitGuard]):
     """Permits of one key for several holders. `Client.semaphore` makes it, and sends nothing.
 
     `permits` is the number that is requested: one, or all for the writer of a read/write lock.
     """
 
-    _guard_type = PermitsGuard
+    _guard_type = PermitGuard
 
     @explicit_options(BaseSemaphore._acquisition)
-    async def try_acquire(self, permits: int | None = None, **options: Unpack[PermitOptions]) -> PermitsGuard | Held:
+    async def try_acquire(self, permits: int | None = None, **options: Unpack[PermitOptions]) -> PermitGuard | Held:
         """Sends one request, without a retry and without a place in the queue. Takes the permits of holders
         that this client's earlier calls have shown to be dead.
 
@@ -42,7 +43,7 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         *,
         wait: Wait = "lease",
         **options: Unpack[PermitOptions],
-    ) -> PermitsGuard | Held:
+    ) -> PermitGuard | Held:
         """Waits for permits in the queue: first in, first out. `wait` is as for
         `Client.acquire`; `"lease"` counts the longest lease of the holders and waiters ahead. The end of the
         wait gives the place up, and so does a cancellation."""
@@ -57,7 +58,7 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
         wait: Wait = "lease",
         cancel_on_loss: bool = True,
         **options: Unpack[PermitOptions],
-    ) -> AsyncIterator[PermitsGuard]:
+    ) -> AsyncIterator[PermitGuard]:
         """`async with semaphore.hold(2) as guard:` waits for permits, and releases them at the end of the
         block. Raises as `Client.lock` does."""
         guard = (await self.acquire(permits, wait=wait, **options)).granted()
@@ -66,20 +67,19 @@ class Semaphore(BaseSemaphore[PermitsGuard]):
 
     async def resume(
         self,
-        lease_id: str,
+        handover: Handover,
         *,
-        sequence: int | None = None,
         lease: Duration | None = None,
         heartbeat_interval: Duration | None = None,
         manual_heartbeats: bool = False,
         max_hold: Duration | None = None,
         hold_on_unavailable: bool = False,
-    ) -> PermitsGuard:
+    ) -> PermitGuard:
         """Makes a guard of permits that another process acquired; as `Client.resume`."""
         holding = self._client._holding(
             lease, heartbeat_interval, manual_heartbeats, hold_on_unavailable, max_hold=max_hold
         )
-        return await self._resume(lease_id, sequence, lease, holding)
+        return await self._resume(handover, lease, holding)
 
 
 class ReadWriteLock(BaseReadWriteLock[Semaphore]):

@@ -37,7 +37,7 @@ async fn guard_heartbeats_every_quarter_of_its_lease() {
     let token = guard.fencing_token();
     for _ in 0..600 {
         sleep(SECOND).await;
-        assert!(guard.is_held() && guard.remaining() > LEASE * 7 / 10, "{:?}", guard.remaining());
+        assert!(guard.valid() && guard.remaining() > LEASE * 7 / 10, "{:?}", guard.remaining());
     }
     let heartbeats = network.take_log().len();
     assert!((123..=134).contains(&heartbeats), "one in 4.5 to 5 s, at random: {heartbeats}");
@@ -86,14 +86,14 @@ async fn heartbeat_counts_from_before_it_was_sent() {
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     sleep(SECOND * 10).await;
     network.set(|_| Fate::AnswerLate(SECOND * 3));
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     assert!(guard.remaining() <= LEASE - SECOND * 3, "{:?}", guard.remaining());
 
     // A repeat counts from before the first sending.
     let mut first = true;
     network.set(move |_| if std::mem::take(&mut first) { Fate::AnswerLost } else { Fate::AnswerLate(SECOND * 2) });
     let sent = Instant::now();
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     assert!(guard.remaining() <= LEASE - sent.elapsed(), "{:?}", guard.remaining());
 }
 
@@ -105,12 +105,12 @@ async fn outage_shorter_than_the_lease_is_survived() {
         network.cut();
         network.take_log();
         sleep(SECOND * 13).await;
-        assert!(guard.is_held());
+        assert!(guard.valid());
         let tries = network.take_log().len();
         assert!((5..60).contains(&tries), "again and again, at growing distances: {tries}");
         network.mend();
         sleep(SECOND * 6).await;
-        assert!(guard.is_held() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
+        assert!(guard.valid() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
     }
 }
 
@@ -128,11 +128,11 @@ async fn lock_is_lost_when_an_outage_outlasts_the_lease() {
         assert!(loss.cause.is_some(), "an outage, and not a theft: {loss}");
         assert!(began.elapsed() >= remaining, "it tried to the end");
         assert!(began.elapsed() < remaining + SECOND / 100, "{:?}", began.elapsed());
-        assert!(!guard.is_held() && guard.remaining().is_zero());
+        assert!(!guard.valid() && guard.remaining().is_zero());
         network.mend();
         sleep(LEASE).await;
-        assert!(!guard.is_held(), "lost is lost");
-        let error = guard.heartbeat().await.expect_err("lost");
+        assert!(!guard.valid(), "lost is lost");
+        let error = guard.renew().await.expect_err("lost");
         assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Expired), "{error}");
         let error = guard.release().await.expect_err("lost");
         assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
@@ -181,7 +181,7 @@ async fn break_and_a_deletion_are_told_apart() {
 
     let (_network, client, guard) = guarded(&world, "Moe").await;
     let lease_id = guard.lease_id().clone();
-    client.release_by_id("Moe", &lease_id, Release::new().delete()).await.expect("possession is enough");
+    client.release("Moe", &lease_id, Release::new().delete()).await.expect("possession is enough");
     assert_eq!(guard.lost().await.expect("lost").reason, LossReason::Absent);
 }
 
@@ -191,19 +191,19 @@ async fn holder_learns_of_a_theft_after_an_outage_it_sat_out() {
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").hold_on_unavailable()).await;
     network.cut();
     sleep(LEASE * 5).await;
-    assert!(guard.is_held(), "as it was told to");
+    assert!(guard.valid(), "as it was told to");
     assert_eq!(guard.remaining(), Duration::ZERO, "and the truth is one call away");
     network.mend();
     sleep(SECOND * 4).await;
-    assert!(guard.is_held() && guard.remaining() > SECOND * 15, "{:?}", guard.remaining());
+    assert!(guard.valid() && guard.remaining() > SECOND * 15, "{:?}", guard.remaining());
 
     network.cut();
     let thief = granted(&world.client("thief"), "Moe").await;
-    assert!(guard.is_held(), "this is the danger: two at once");
+    assert!(guard.valid(), "this is the danger: two at once");
     network.mend();
     let loss = timeout(SECOND * 5, guard.lost()).await.expect("at once").expect("lost");
     assert_eq!(loss.reason, LossReason::TakenOver);
-    assert!(thief.is_held());
+    assert!(thief.valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,7 +236,7 @@ async fn heartbeats_by_hand_are_the_callers_affair() {
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     for _ in 0..5 {
         sleep(LEASE - SECOND).await;
-        guard.heartbeat().await.expect("in time");
+        guard.renew().await.expect("in time");
     }
     assert_eq!(network.take_log().len(), 5);
     assert_eq!(guard.lost().await.expect("lost").reason, LossReason::Expired);
@@ -247,21 +247,21 @@ async fn heartbeats_by_hand_are_the_callers_affair() {
 async fn heartbeat_can_bring_new_data_and_a_new_lease() {
     let world = World::new().await;
     let (_network, _client, guard) = guarded(&world, LockRequest::new("Moe").data("first")).await;
-    guard.heartbeat_with(Heartbeat::new().data([0xff, 0x00]).lease(SECOND * 60)).await.expect("held");
+    guard.renew_with(Heartbeat::new().data([0xff, 0x00]).lease(SECOND * 60)).await.expect("held");
     assert!(guard.remaining() > SECOND * 59);
     sleep(SECOND * 16).await;
     let row = world.row().await.expect("a row");
     assert_eq!(row.data.as_deref(), Some([0xff, 0x00].as_slice()), "heartbeats in the background leave it");
     assert_eq!(world.client("x").get("Moe").await.expect("held").lease_duration_ms, 60_000);
-    let error = guard.heartbeat_with(Heartbeat::new().lease(SECOND / 100)).await.expect_err("too short");
-    assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }) && guard.is_held());
+    let error = guard.renew_with(Heartbeat::new().lease(SECOND / 100)).await.expect_err("too short");
+    assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }) && guard.valid());
 
     // A holder believes in a shorter lease from the moment at which it may be written.
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 2)).await.expect("held");
+    guard.renew_with(Heartbeat::new().lease(SECOND * 2)).await.expect("held");
     assert!(guard.remaining() <= SECOND * 2);
     sleep(SECOND * 30).await;
-    assert!(guard.is_held(), "the heartbeats follow");
-    guard.heartbeat_with(Heartbeat::new().delete_data()).await.expect("held");
+    assert!(guard.valid(), "the heartbeats follow");
+    guard.renew_with(Heartbeat::new().delete_data()).await.expect("held");
     assert_eq!(world.row().await.expect("a row").data, None);
 }
 
@@ -273,7 +273,7 @@ async fn longer_lease_is_believed_in_once_it_is_answered() {
     let client = Client::new(network);
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
     let guard = granted(&client, request).await;
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
+    guard.renew_with(Heartbeat::new().lease(SECOND * 60)).await.expect("held");
     assert!(guard.remaining() > SECOND * 59, "{:?}", guard.remaining());
     sleep(SECOND * 40).await;
     let lease = world.client("x").get("Moe").await.expect("held").lease_duration_ms;
@@ -287,7 +287,7 @@ async fn guard_restores_its_lease_when_another_process_changed_it() {
     let other = world.client("other");
     let longer = Heartbeat::new().lease(SECOND * 60);
     other.heartbeat("Moe", guard.lease_id(), longer).await.expect("possession is enough");
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     assert_eq!(other.get("Moe").await.expect("held").lease_duration_ms, 20_000);
     assert!(guard.remaining() <= LEASE, "{:?}", guard.remaining());
 }
@@ -339,12 +339,12 @@ async fn lock_is_shared_within_a_client_only_when_asked_for() {
 
     assert_eq!(outer.release().await.expect("held"), Released::StillHeld);
     sleep(LEASE * 2).await;
-    assert!(inner.is_held());
+    assert!(inner.valid());
     drop(inner);
     sleep(SECOND).await;
     assert_eq!(network.take_log().last().map(String::as_str), Some("/v1/release"));
     let again = granted(&client, LockRequest::new("Moe").reentrant()).await;
-    assert!(again.is_held());
+    assert!(again.valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,15 +367,15 @@ async fn lock_taken_here_is_kept_there() {
     let lease_id = handover.lease_id.clone();
     sleep(LEASE - SECOND).await;
     let there = world.client("there");
-    let guard = there.resume("Moe", handover).await.expect("still held");
+    let guard = there.resume(handover).await.expect("still held");
     assert_eq!((guard.fencing_token(), guard.owner_name()), (token, None));
     sleep(LEASE * 3).await;
-    assert!(guard.is_held());
+    assert!(guard.valid());
     let beat = world.client("anywhere").heartbeat("Moe", &lease_id, Heartbeat::new()).await.expect("held");
     assert_eq!(beat.fencing_token, token);
     guard.release().await.expect("held");
     let began = Instant::now();
-    let error = there.resume("Moe", lease_id).await.expect_err("it is over");
+    let error = there.resume(Handover::new("Moe", lease_id)).await.expect_err("it is over");
     assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Released), "{error}");
     assert_eq!(began.elapsed(), Duration::ZERO, "another try would change nothing");
 }
@@ -443,7 +443,7 @@ async fn lost_answer_at_the_table_is_resolved_beneath_the_client() {
     world.faults.script([Fault::ResponseLost, Fault::Late(LEASE * 2)]);
     let guard = granted(&client, "Moe").await;
     sleep(LEASE * 3).await;
-    assert!(guard.is_held(), "and what was late has not hurt");
+    assert!(guard.valid(), "and what was late has not hurt");
     world.faults.script([Fault::ResponseLost]);
     assert_eq!(guard.release().await.expect("held"), Released::Replayed);
     assert_eq!(world.row().await.expect("a row").key, key());
@@ -457,9 +457,9 @@ async fn heartbeats_come_as_often_as_they_were_asked_for() {
     sleep(SECOND * 100).await;
     let heartbeats = network.take_log().len();
     assert!((100..=112).contains(&heartbeats), "{heartbeats}");
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND)).await.expect("held");
+    guard.renew_with(Heartbeat::new().lease(SECOND)).await.expect("held");
     sleep(SECOND * 20).await;
-    assert!(guard.is_held(), "and more often, where the lease has become too short for that");
+    assert!(guard.valid(), "and more often, where the lease has become too short for that");
 }
 
 #[tokio::test(start_paused = true)]
@@ -471,10 +471,10 @@ async fn service_that_asks_for_patience_does_not_cost_the_lock() {
         sleep(SECOND * 10).await;
         network.mend();
         sleep(SECOND * 10).await;
-        assert!(guard.is_held() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
+        assert!(guard.valid() && guard.remaining() > SECOND * 14, "{:?}", guard.remaining());
         // The same holds for a heartbeat by hand.
         network.set_first(Fate::Gateway(429, Some(patience), ""));
-        guard.heartbeat().await.expect("in time");
+        guard.renew().await.expect("in time");
     }
 }
 
@@ -483,19 +483,19 @@ async fn shorter_lease_caps_the_belief_until_a_higher_number() {
     let world = World::new().await;
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").lease(SECOND * 60)).await;
     let error =
-        guard.heartbeat_with(Heartbeat::new().lease(SECOND * 2).data(vec![0; 300_000])).await.expect_err("too large");
+        guard.renew_with(Heartbeat::new().lease(SECOND * 2).data(vec![0; 300_000])).await.expect_err("too large");
     assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}");
     assert!(guard.remaining() <= SECOND * 2, "until a higher number is answered");
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     assert!(guard.remaining() > SECOND * 59);
     // A heartbeat whose future is dropped may be carried out: the interval of the heartbeats follows the lease that the
     // holder believes in.
     network.set(|_| Fate::AnswerLate(SECOND));
-    assert!(timeout(SECOND / 10, guard.heartbeat_with(Heartbeat::new().lease(SECOND * 8))).await.is_err());
+    assert!(timeout(SECOND / 10, guard.renew_with(Heartbeat::new().lease(SECOND * 8))).await.is_err());
     network.mend();
     assert!(guard.remaining() <= SECOND * 8);
     sleep(SECOND * 60).await;
-    assert!(guard.is_held());
+    assert!(guard.valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -504,9 +504,9 @@ async fn heartbeat_answered_after_the_lease_revives_nothing() {
     let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     sleep(LEASE - SECOND).await;
     network.set(|_| Fate::AnswerLate(SECOND * 2));
-    let error = guard.heartbeat().await.expect_err("too late");
+    let error = guard.renew().await.expect_err("too late");
     assert!(matches!(error.kind(), ErrorKind::Lost(loss) if loss.reason == LossReason::Expired), "{error}");
-    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert!(!guard.valid() && guard.remaining().is_zero());
 }
 
 /// The table's own late attempt: the service's second attempt was answered, and the first one arrives after the next
@@ -517,14 +517,14 @@ async fn late_attempt_with_a_shorter_lease_changes_nothing() {
     let request = LockRequest::new("Moe").lease(SECOND * 60).heartbeats(Heartbeats::Manual);
     let (_network, _client, guard) = guarded(&world, request).await;
     world.faults.script([Fault::Late(SECOND * 8)]);
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 8).data("up to 17")).await.expect("held");
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 60).data("up to 18")).await.expect("held");
+    guard.renew_with(Heartbeat::new().lease(SECOND * 8).data("up to 17")).await.expect("held");
+    guard.renew_with(Heartbeat::new().lease(SECOND * 60).data("up to 18")).await.expect("held");
     sleep(SECOND * 10).await;
     let row = world.row().await.expect("a row");
     assert_eq!(row.data.as_deref(), Some(b"up to 18".as_slice()));
     let thief = world.client("thief").acquire(LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 40))).await;
     assert!(matches!(thief.expect("reachable"), Acquisition::Held(_)), "the row has the longer lease");
-    assert!(guard.is_held());
+    assert!(guard.valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -535,13 +535,13 @@ async fn resumed_lock_counts_from_before_the_first_sending() {
     network.set_first(Fate::Overdue(SECOND * 30));
     let request = LockRequest::new("Moe").lease(SECOND * 10).heartbeats(Heartbeats::Manual);
     let (began, client) = (Instant::now(), Client::new(network.clone()));
-    let guard = client.resume(request.clone(), handover).await.expect("held");
+    let guard = client.resume_with(request.clone(), handover).await.expect("held");
     assert!(began.elapsed() >= SECOND * 5 / 2, "the first try had no answer");
     assert!(guard.remaining() <= SECOND * 10 - began.elapsed(), "{:?}", guard.remaining());
 
     let handover = guard.detach();
     network.set(|_| Fate::AnswerLate(SECOND * 2));
-    let guard = client.resume(request, handover).await.expect("held");
+    let guard = client.resume_with(request, handover).await.expect("held");
     assert!(guard.remaining() <= SECOND * 8, "from before the request, not from after the answer");
 }
 
@@ -556,8 +556,8 @@ async fn resume_answered_after_the_lease_asks_again() {
         if tries < 3 { Fate::AnswerLate(SECOND) } else { Fate::Delivered }
     });
     let request = LockRequest::new("Moe").lease(SECOND * 3 / 10).heartbeats(Heartbeats::Manual);
-    let guard = Client::new(network.clone()).resume(request, handover).await.expect("held");
-    assert!(guard.is_held(), "the third answer was older than its lease");
+    let guard = Client::new(network.clone()).resume_with(request, handover).await.expect("held");
+    assert!(guard.valid(), "the third answer was older than its lease");
     assert_eq!(network.take_log().len(), 4);
 
     // The end of the lease is too late as well. The client asks again at once, since its request was carried out.
@@ -565,8 +565,8 @@ async fn resume_answered_after_the_lease_asks_again() {
     network.set_first(Fate::AnswerLate(lease));
     let request = LockRequest::new("Moe").lease(lease).heartbeats(Heartbeats::Manual);
     let began = Instant::now();
-    let guard = Client::new(network).resume(request, handover).await.expect("held");
-    assert_eq!((guard.is_held(), began.elapsed()), (true, lease));
+    let guard = Client::new(network).resume_with(request, handover).await.expect("held");
+    assert_eq!((guard.valid(), began.elapsed()), (true, lease));
 }
 
 #[tokio::test(start_paused = true)]
@@ -574,7 +574,7 @@ async fn resume_without_a_lease_keeps_the_records() {
     let world = World::new().await;
     let handover = granted(&world.client("here"), LockRequest::new("Moe").lease(SECOND * 60)).await.detach();
     let handover = Handover { sequence: None, ..handover };
-    let guard = world.client("there").resume("Moe", handover).await.expect("held, and the number was learnt");
+    let guard = world.client("there").resume(handover).await.expect("held, and the number was learnt");
     assert!(guard.remaining() > SECOND * 59, "{:?}", guard.remaining());
 }
 
@@ -587,11 +587,11 @@ async fn work_under_a_shared_lock_gives_back_its_share_once() {
         client.with_lock(LockRequest::new("Moe").reentrant(), async |_guard| Ok::<_, Error>(())).await.expect("shared");
     }
     sleep(LEASE * 2).await;
-    assert!(outer.is_held() && !world.row().await.expect("a row").released);
+    assert!(outer.valid() && !world.row().await.expect("a row").released);
     // The release of a share does not release the lock.
     granted(&client, LockRequest::new("Moe").reentrant()).await.detach();
     sleep(LEASE * 2).await;
-    assert!(outer.is_held());
+    assert!(outer.valid());
     assert_eq!(outer.release().await.expect("held"), Released::Released);
 }
 
@@ -603,10 +603,10 @@ async fn lock_that_was_lost_is_not_shared() {
     guard.lost().await.expect("an outage");
     network.mend();
     let again = granted(&client, LockRequest::new("Moe").reentrant()).await;
-    assert!(again.is_held() && again.fencing_token() > guard.fencing_token());
+    assert!(again.valid() && again.fencing_token() > guard.fencing_token());
     drop(guard);
     sleep(SECOND).await;
-    assert!(again.is_held(), "the old guard has no share in the new lock");
+    assert!(again.valid(), "the old guard has no share in the new lock");
 }
 
 #[tokio::test(start_paused = true)]
@@ -638,10 +638,10 @@ async fn panicking_transport_costs_one_lock_and_hides_no_loss() {
     sleep(LEASE * 2).await;
     let lost = usize::from(moe.loss().is_some()) + usize::from(joe.loss().is_some());
     assert_eq!(lost, 1, "whose heartbeat it was");
-    let loser = if moe.is_held() { &joe } else { &moe };
+    let loser = if moe.valid() { &joe } else { &moe };
     assert_eq!(timeout(SECOND, loser.lost()).await.expect("at once").expect("lost").reason, LossReason::Expired);
     network.set_first(Fate::Panics);
-    assert!(granted(&client, "Ann").await.is_held(), "and an acquisition is tried again");
+    assert!(granted(&client, "Ann").await.valid(), "and an acquisition is tried again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -681,9 +681,9 @@ async fn holder_with_a_lock_delay_stops_before_others_may_begin() {
         sleep(SECOND).await;
         assert!(guard.remaining() > SECOND * 10, "{:?}", guard.remaining());
     }
-    let error = guard.heartbeat_with(Heartbeat::new().lease(SECOND * 5)).await.expect_err("nothing is left of it");
+    let error = guard.renew_with(Heartbeat::new().lease(SECOND * 5)).await.expect_err("nothing is left of it");
     assert_eq!(*error.kind(), ErrorKind::InvalidRequest { field: Some("lock_delay".into()) });
-    guard.heartbeat_with(Heartbeat::new().lease(SECOND * 10)).await.expect("renewed");
+    guard.renew_with(Heartbeat::new().lease(SECOND * 10)).await.expect("renewed");
     assert!(guard.remaining() <= SECOND * 5, "{:?}", guard.remaining());
 
     let renewed = Instant::now();

@@ -87,12 +87,12 @@ async fn lock_lives_by_direct_invocation() {
     assert_eq!((held.lock.owner_name.as_str(), held.lock.data), ("one", None), "a refusal has no payload");
     let seen = two.get(key).await.expect("a row");
     assert_eq!(seen.data_base64.as_deref(), Some("AP8="));
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     let version = two.get(key).await.expect("a row").record_version_number;
     assert_ne!(version, seen.record_version_number);
     assert_eq!(*two.break_lock(key, "another").await.expect_err("not as seen").kind(), ErrorKind::VersionMismatch);
     two.break_lock(key, version).await.expect("as seen");
-    let error = guard.heartbeat().await.expect_err("broken");
+    let error = guard.renew().await.expect_err("broken");
     let ErrorKind::Lost(loss) = error.kind() else { panic!("{error}") };
     assert_eq!((loss.reason, loss.key.key.as_str()), (LossReason::Released, key));
     assert_eq!(*two.get("nothing").await.expect_err("no row").kind(), ErrorKind::NotFound);
@@ -120,7 +120,7 @@ async fn lost_answer_of_an_invocation_is_found_by_the_repeat() {
     let guard = granted(&client, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
     assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "the first one's");
     lambda.fate(&[Fate::AnswerLost]);
-    guard.heartbeat().await.expect("the repeat is answered");
+    guard.renew().await.expect("the repeat is answered");
     lambda.fate(&[Fate::AnswerLost]);
     guard.release().await.expect("the repeat is answered");
     let log = lambda.log();
@@ -205,7 +205,7 @@ async fn operations_are_actions_of_the_functions() {
     let all = client.acquire_all(["a", "b"]).await.expect("reachable").granted().expect("free");
     all.release().await.expect("held");
     let permit = client.semaphore("pool", 2).acquire(1).await.expect("reachable").granted().expect("free");
-    permit.heartbeat().await.expect("held");
+    permit.renew().await.expect("held");
     let briefly = PermitRequest::new().permits(2).wait(Wait::AtMost(Duration::from_millis(50)));
     let queued = client.semaphore("pool", 2).acquire(briefly).await.expect("reachable");
     queued.granted().expect_err("one permit is held");

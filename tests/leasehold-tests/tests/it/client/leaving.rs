@@ -126,7 +126,7 @@ async fn close_gives_everything_back_though_one_release_fails() {
     let error = client.close().await.expect_err("one could not be released");
     assert_eq!(error.unreleased.len(), 1, "{error}");
     assert_eq!(error.unreleased[0].error.kind(), &ErrorKind::Forbidden);
-    assert!(guards.iter().all(|guard| !guard.is_held()));
+    assert!(guards.iter().all(|guard| !guard.valid()));
     network.take_log();
     drop(guards);
     sleep(LEASE * 2).await;
@@ -166,7 +166,7 @@ async fn close_succeeds_when_a_lock_was_lost_before() {
     // The row remembers only the holder before this one.
     let stolen = granted(&world.client("heir"), "Moe").await;
     client.close().await.expect("there is nothing to release");
-    assert!(!guard.is_held() && stolen.is_held() && !is_free(&world).await);
+    assert!(!guard.valid() && stolen.valid() && !is_free(&world).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ fn client_outlives_the_runtime_of_its_background_task() {
     runtime().expect("a runtime").block_on(async {
         guard.release().await.expect("held");
         assert!(is_free(&world).await);
-        assert!(granted(&client, "Moe").await.is_held());
+        assert!(granted(&client, "Moe").await.valid());
     });
 }
 
@@ -247,9 +247,9 @@ async fn concurrent_shares_never_leave_a_guard_without_its_lock() {
             for _ in 0..50 {
                 let request = LockRequest::new("Moe").reentrant().wait(Wait::Forever);
                 let guard = granted(&client, request).await;
-                assert!(guard.is_held());
+                assert!(guard.valid());
                 sleep(Duration::from_millis(rng.u64(0..3))).await;
-                assert!(guard.is_held(), "{:?}", guard.loss());
+                assert!(guard.valid(), "{:?}", guard.loss());
                 if rng.bool() {
                     drop(guard);
                 } else {

@@ -59,7 +59,7 @@ async fn semaphore_grants_its_permits_and_no_more() {
     let one = granted(&semaphore, 1).await;
     let two = granted(&semaphore, 2).await;
     assert_eq!((one.permits(), two.permits(), two.capacity()), (1, 2, 3));
-    assert!(two.fencing_token() > one.fencing_token() && one.is_held() && one.remaining() > LEASE / 2);
+    assert!(two.fencing_token() > one.fencing_token() && one.valid() && one.remaining() > LEASE / 2);
     assert_eq!(network.take_log(), ["/v1/semaphore/acquire"; 2]);
     assert!(try_granted(&semaphore).await.is_none());
     two.release().await.expect("held");
@@ -75,7 +75,7 @@ async fn guard_of_permits_outlives_its_lease_by_heartbeats() {
     let (client, network) = caller(&world, "ann");
     let guard = granted(&client.semaphore("Pool", 1), 1).await;
     sleep(LEASE * 5).await;
-    assert!(guard.is_held());
+    assert!(guard.valid());
     network.cut();
     let loss = guard.lost().await.expect("an outage");
     assert_eq!(loss.reason, LossReason::Expired);
@@ -265,7 +265,7 @@ async fn waiter_queues_anew_when_an_operator_removed_its_ticket() {
     let tickets: Vec<_> = queue().await.into_iter().map(|ticket| ticket.ticket_id).collect();
     assert!(tickets.len() == 1 && tickets[0] != ticket.ticket_id, "{tickets:?}");
     holder.release().await.expect("held");
-    assert!(waiting.await.expect("no panic").is_held());
+    assert!(waiting.await.expect("no panic").valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,7 +340,7 @@ async fn permits_are_waited_for_under_a_sort_key() {
     sleep(SECOND * 30).await;
     assert_eq!(state(&holder.semaphore(("Pool", "a"), 1)).await, (0, 1, 1));
     first.release().await.expect("held");
-    assert!(waiting.await.expect("no panic").is_held());
+    assert!(waiting.await.expect("no panic").valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,12 +375,12 @@ async fn writer_is_alone_and_becomes_a_reader() {
     let writer = try_granted(&lock.write()).await.expect("nobody reads");
     assert!(try_granted(&lock.read()).await.is_none());
     writer.downgrade().await.expect("held");
-    assert_eq!((writer.permits(), writer.is_held()), (1, true));
+    assert_eq!((writer.permits(), writer.valid()), (1, true));
     assert!(try_granted(&lock.read()).await.is_some());
     let error = writer.keep(100).await.expect_err("there is no upgrade");
     assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error:?}");
     sleep(LEASE * 2).await;
-    assert!(writer.is_held(), "the heartbeats go on");
+    assert!(writer.valid(), "the heartbeats go on");
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,7 +394,7 @@ async fn writer_passes_readers_who_come_and_go() {
     sleep(SECOND).await;
     assert!(try_granted(&lock.read()).await.is_none(), "a writer waits");
     first.release().await.expect("held");
-    assert!(writer.await.expect("no panic").is_held());
+    assert!(writer.await.expect("no panic").valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -433,9 +433,9 @@ async fn writer_waits_for_a_reader_that_comes_back() {
     let writing = tokio::spawn(async move { client.read_write_lock("Page").write().acquire(forever()).await });
     sleep(STALE - SECOND).await;
     let guard = back.lock().expect("not poisoned").take().expect("once");
-    guard.heartbeat().await.expect("nobody has taken its permit yet");
+    guard.renew().await.expect("nobody has taken its permit yet");
     sleep(LEASE - SECOND).await;
-    assert!(guard.is_held() && !writing.is_finished(), "{:?}", network.take_log());
+    assert!(guard.valid() && !writing.is_finished(), "{:?}", network.take_log());
     guard.release().await.expect("held");
     let writer = writing.await.expect("no panic").expect("reachable").granted().expect("all are dead or gone");
     assert_eq!(writer.permits(), 100);
@@ -487,8 +487,8 @@ async fn permits_are_handed_to_another_process() {
     let world = World::new().await;
     let handover = granted(&world.client("ann").semaphore("Pool", 3), 2).await.detach();
     let semaphore = world.client("bob").semaphore("Pool", 3);
-    let guard = semaphore.resume(PermitRequest::new(), handover).await.expect("held");
-    assert_eq!((guard.permits(), guard.is_held()), (2, true));
+    let guard = semaphore.resume(handover).await.expect("held");
+    assert_eq!((guard.permits(), guard.valid()), (2, true));
     sleep(LEASE * 3).await;
     guard.release().await.expect("held");
     assert_eq!(state(&semaphore).await, (3, 0, 0));
@@ -507,7 +507,7 @@ async fn permits_take_the_options_of_their_request() {
     assert_eq!((views[0].data.as_deref(), views[1].data_base64.as_deref()), (Some("41 rows"), Some("AP8=")));
 
     let resumed = world.client("bob").semaphore("Pool", 3);
-    let guard = resumed.resume(PermitRequest::new().lease(SECOND * 30), guard.detach()).await.expect("held");
+    let guard = resumed.resume_with(PermitRequest::new().lease(SECOND * 30), guard.detach()).await.expect("held");
     assert!(guard.remaining() > SECOND * 29 && guard.remaining() <= SECOND * 30, "{:?}", guard.remaining());
 
     let (client, network) = caller(&world, "waiter");
@@ -568,7 +568,7 @@ async fn no_lost_answer_takes_or_leaks_a_permit() {
             let guard = waiting.await.expect("no panic");
             assert_eq!(state(&observer).await, (1, 1, 0), "{path} {losses}");
             sleep(LEASE).await;
-            assert!(guard.is_held(), "{path} {losses}");
+            assert!(guard.valid(), "{path} {losses}");
             guard.release().await.expect("held");
             assert_eq!(state(&observer).await, (2, 0, 0), "{path} {losses}");
         }
@@ -659,7 +659,7 @@ async fn guards_never_believe_in_more_permits_than_there_are() {
                 .lock()
                 .expect("not poisoned")
                 .iter()
-                .filter(|guard| guard.is_held())
+                .filter(|guard| guard.valid())
                 .map(|guard| guard.permits())
                 .sum::<u64>();
             assert!(believed <= CAPACITY, "seed {seed}: {believed}");
@@ -862,7 +862,7 @@ async fn loss_of_permits_speaks_of_permits() {
     network.cut();
     let other = world.client("bob").semaphore("Pool", 1);
     let _bob = granted(&other, forever()).await;
-    assert!(guard.is_held(), "an outage is sat out");
+    assert!(guard.valid(), "an outage is sat out");
     network.mend();
     let loss = guard.lost().await.expect("bob has it");
     assert_eq!(loss.to_string(), r#""Pool" is lost: the permits were taken over"#);

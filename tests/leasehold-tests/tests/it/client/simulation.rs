@@ -28,7 +28,7 @@ struct Above {
 
 impl Above {
     fn check(&self) {
-        let holders = self.guards.iter().filter(|guard| guard.is_held()).count();
+        let holders = self.guards.iter().filter(|guard| guard.valid()).count();
         assert!(holders <= 1, "{holders} guards say that they hold the lock: {:?}", self.guards);
     }
 
@@ -85,10 +85,10 @@ async fn hold(guard: Rc<Guard>, above: &RefCell<Above>, rng: &mut fastrand::Rng)
         if rng.u32(0..8) == 0 {
             // A changing lease is the hardest case.
             let lease = Duration::from_millis(rng.u64(4000..16_000));
-            let _ = guard.heartbeat_with(Heartbeat::new().lease(lease)).await;
+            let _ = guard.renew_with(Heartbeat::new().lease(lease)).await;
             above.borrow().check();
         }
-        if !guard.is_held() {
+        if !guard.valid() {
             break;
         }
     }

@@ -28,7 +28,7 @@ async fn waits_holds_heartbeats_and_losses_are_measured() {
     let other = world.client("other");
     other.try_acquire("Moe").await.expect("reachable").granted().expect_err("held");
     sleep(SECOND * 5).await;
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     sleep(SECOND * 5).await;
     guard.release().await.expect("held");
 
@@ -36,7 +36,7 @@ async fn waits_holds_heartbeats_and_losses_are_measured() {
     let guard = granted(&client, manual()).await;
     let lock = other.get("Moe").await.expect("held");
     other.break_lock("Moe", lock.record_version_number).await.expect("as seen");
-    guard.heartbeat().await.expect_err("broken");
+    guard.renew().await.expect_err("broken");
     let guard = granted(&client, "Moe").await;
     network.cut();
     guard.lost().await.expect("expired");

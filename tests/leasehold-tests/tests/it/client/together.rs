@@ -35,7 +35,7 @@ async fn locks_are_granted_together_and_kept_and_released() {
     let client = world.client("ann");
     let guard = all(&client, both()).await;
     sleep(LEASE * 5).await;
-    assert!(guard.is_held() && guard.remaining() > LEASE / 2);
+    assert!(guard.valid() && guard.remaining() > LEASE / 2);
     let other = world.client("bob");
     assert!(!is_free(&other, "a").await && !is_free(&other, "b").await);
     let token = guard.fencing_token();
@@ -47,7 +47,7 @@ async fn locks_are_granted_together_and_kept_and_released() {
     for key in ["a", "b"] {
         let row = other.get(key).await.expect("held");
         assert_eq!((row.fencing_token, row.lease_duration_ms), (Some(guard.fencing_token()), 60_000));
-        let released = other.release_by_id(key, guard.lease_id(), Release::new()).await;
+        let released = other.release(key, guard.lease_id(), Release::new()).await;
         assert_eq!(released.expect("possession is enough"), Released::Released);
     }
 }
@@ -57,13 +57,13 @@ async fn heartbeat_renews_the_lease_of_each_lock() {
     let world = World::new().await;
     let guard = all(&world.client("ann"), both().heartbeats(Heartbeats::Manual)).await;
     sleep(LEASE / 2).await;
-    guard.heartbeat().await.expect("held");
+    guard.renew().await.expect("held");
     assert!(guard.remaining() > LEASE * 3 / 4, "{:?}", guard.remaining());
 
     let operator = world.client("bob");
     let version = operator.get("b").await.expect("held").record_version_number;
     operator.break_lock("b", version).await.expect("as seen");
-    let error = guard.heartbeat().await.expect_err("b is broken");
+    let error = guard.renew().await.expect_err("b is broken");
     let ErrorKind::Lost(loss) = error.kind() else { panic!("{error:?}") };
     assert_eq!((loss.key.key.as_str(), loss.reason), ("b", LossReason::Released));
 }
@@ -92,7 +92,7 @@ async fn waiter_for_all_watches_and_asks_when_they_are_free() {
     let released = Instant::now();
     holder.release().await.expect("held");
     let (guard, at) = waiting.await.expect("no panic");
-    assert_eq!((at - released, guard.is_held()), (Duration::ZERO, true));
+    assert_eq!((at - released, guard.valid()), (Duration::ZERO, true));
     let log = network.take_log();
     assert_eq!(log.iter().filter(|path| *path == "/v1/acquire-all").count(), 2, "{log:?}");
 }
@@ -119,7 +119,7 @@ async fn loss_of_one_lock_loses_all_and_gives_the_rest_back() {
     assert_eq!((loss.key.key.as_str(), loss.reason), ("a", LossReason::Released));
     assert_eq!(guard.loss(), Some(loss));
     sleep(SECOND).await;
-    assert!(!guard.is_held());
+    assert!(!guard.valid());
     assert!(is_free(&operator, "b").await);
 }
 
@@ -160,7 +160,7 @@ async fn lost_answer_of_acquire_all_is_no_half_grant() {
     });
     let guard = all(&Client::new(network), both()).await;
     sleep(LEASE * 2).await;
-    assert!(guard.is_held());
+    assert!(guard.valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn locks_that_are_granted_too_late_are_asked_for_again() {
         let network = Network::new(world.transport());
         network.set_first(Fate::AnswerLate(late));
         let guard = all(&Client::new(network), both().lease(lease)).await;
-        assert!(guard.is_held(), "{late:?}");
+        assert!(guard.valid(), "{late:?}");
     }
 }
 
@@ -193,7 +193,7 @@ async fn locks_are_granted_when_an_operator_ended_the_lease_id() {
     operator.break_lock("a", seen.record_version_number).await.expect("as seen");
     let began = Instant::now();
     let guard = waiting.await.expect("no panic");
-    assert!(guard.is_held() && began.elapsed() < LEASE, "{:?}", began.elapsed());
+    assert!(guard.valid() && began.elapsed() < LEASE, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,7 +227,7 @@ async fn each_outage_of_several_locks_is_warned_of_once() {
         sleep(guard.remaining() - SECOND * 3).await;
         network.mend();
         sleep(LEASE * 2).await;
-        assert_eq!((guard.is_held(), warnings.load(Ordering::SeqCst)), (true, outages));
+        assert_eq!((guard.valid(), warnings.load(Ordering::SeqCst)), (true, outages));
     }
 }
 
@@ -248,7 +248,7 @@ async fn lock_and_permits_are_kept_and_released_together() {
     assert_eq!(guard.keys().map(|key| key.key.as_str()).collect::<Vec<_>>(), ["a", "pool"]);
     assert_eq!(guard.permits().map(|(key, permits)| (key.key.as_str(), permits)).collect::<Vec<_>>(), [("pool", 2)]);
     sleep(LEASE * 5).await;
-    assert!(guard.is_held() && guard.remaining() > LEASE / 2);
+    assert!(guard.valid() && guard.remaining() > LEASE / 2);
     let other = world.client("bob");
     assert!(!is_free(&other, "a").await);
     let view = client.get_semaphore("pool").await.expect("a semaphore").semaphore.expect("a semaphore");
@@ -290,7 +290,7 @@ async fn waiter_for_permits_watches_and_asks_when_they_are_back() {
     let released = Instant::now();
     holder.release().await.expect("held");
     let (guard, at) = waiting.await.expect("no panic");
-    assert_eq!((at - released, guard.is_held()), (Duration::ZERO, true));
+    assert_eq!((at - released, guard.valid()), (Duration::ZERO, true));
     let log = network.take_log();
     assert_eq!(log.iter().filter(|path| *path == "/v1/acquire-all").count(), 2, "{log:?}");
 }
@@ -310,7 +310,7 @@ async fn request_for_several_waits_behind_the_queue() {
     sleep(SECOND).await;
     assert!(!waiting.is_finished(), "it was in the queue before");
     second.release().await.expect("held");
-    assert!(waiting.await.expect("no panic").is_held());
+    assert!(waiting.await.expect("no panic").valid());
 }
 
 /// All permits, in the queue.
@@ -342,7 +342,7 @@ async fn loss_of_permits_loses_the_lock_beside_them() {
     let loss = guard.lost().await.expect("broken");
     assert_eq!((loss.key.key.as_str(), loss.reason), ("pool", LossReason::Released));
     sleep(SECOND).await;
-    assert!(!guard.is_held() && is_free(&operator, "a").await);
+    assert!(!guard.valid() && is_free(&operator, "a").await);
 
     let guard = all(&world.client("ann"), mixed()).await;
     let seen: Lock = operator.get("a").await.expect("held");
@@ -391,12 +391,13 @@ async fn job_runs_once_an_occurrence_and_tells_its_result() {
         let body = async |_| Ok::<_, Error>(Some(b"41 rows".to_vec()));
         world.client(name).once("nightly", occurrence, body).await.expect("reachable")
     };
-    assert_eq!(run("ann", "2026-11-21T02").await, Once::Ran);
+    let ran = Once::Ran(Some(b"41 rows".to_vec()));
+    assert_eq!(run("ann", "2026-11-21T02").await, ran);
     for late in ["2026-11-21T02", "2026-11-21T01"] {
         let Once::AlreadyDone(lock) = run("bob", late).await else { panic!("{late} ran twice") };
         assert_eq!(lock.data.as_deref(), Some("41 rows"));
     }
-    assert_eq!(run("bob", "2026-11-21T03").await, Once::Ran);
+    assert_eq!(run("bob", "2026-11-21T03").await, ran);
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,7 +414,7 @@ async fn job_that_fails_is_tried_again_unless_at_most_once() {
         assert_eq!(error.kind(), &ErrorKind::NotFound);
         sleep(SECOND).await;
         let again = client.once(request(), "1", async |_| Ok::<_, Error>(None)).await.expect("reachable");
-        assert_eq!(again == Once::Ran, expected, "{again:?}");
+        assert_eq!(again == Once::Ran(None), expected, "{again:?}");
     }
 }
 
@@ -431,11 +432,11 @@ async fn several_locks_take_the_options_of_one() {
     let guard = all(&client, request).await;
     assert_eq!(guard.owner_name(), Some("ann"));
     sleep(LEASE * 3).await;
-    assert!(guard.is_held() && guard.remaining() <= LEASE - SECOND * 5, "{:?}", guard.remaining());
+    assert!(guard.valid() && guard.remaining() <= LEASE - SECOND * 5, "{:?}", guard.remaining());
     assert_eq!(warnings.load(Ordering::SeqCst), 0);
     network.cut();
     sleep(LEASE * 2).await;
-    assert!(guard.is_held(), "an outage is sat out");
+    assert!(guard.valid(), "an outage is sat out");
     assert_eq!(warnings.load(Ordering::SeqCst), 1, "one warning for all locks");
 
     let waits = Arc::new(AtomicU32::new(0));
@@ -449,7 +450,7 @@ async fn several_locks_take_the_options_of_one() {
     network.mend();
     // The guard of both notices the loss of one, and releases the other.
     sleep(LEASE).await;
-    assert!(!guard.is_held());
+    assert!(!guard.valid());
     let refused = world.client("cat").acquire_all(waiting).await.expect("reachable");
     assert!(matches!(refused, Acquisition::Held(_)) && waits.load(Ordering::SeqCst) >= 3);
 }

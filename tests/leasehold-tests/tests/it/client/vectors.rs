@@ -142,11 +142,11 @@ async fn play(case: &Value) -> Vec<Value> {
                 let client = Client::new(script.clone());
                 guard = Some(client.acquire(request()).await.expect("granted").granted().expect("granted"));
             }
-            ("heartbeat", Some(guard)) => guard.heartbeat().await.expect("renewed"),
+            ("heartbeat", Some(guard)) => guard.renew().await.expect("renewed"),
             ("resume", _) => {
                 let lease_id = guard.take().map_or_else(Default::default, |guard| guard.detach().lease_id);
-                let handover = Handover { lease_id, sequence: step["given"].as_u64() };
-                guard = Some(Client::new(script.clone()).resume(request(), handover).await.expect("renewed"));
+                let handover = Handover { sequence: step["given"].as_u64(), ..Handover::new("Moe", lease_id) };
+                guard = Some(Client::new(script.clone()).resume_with(request(), handover).await.expect("renewed"));
             }
             (other, _) => panic!("no {other} here"),
         }
@@ -182,7 +182,7 @@ async fn heartbeat_under_another_token_is_a_loss() {
         let script = Script::new([granted, renewal, again]);
         let client = Client::new(script.clone());
         let guard = client.acquire(request()).await.expect("granted").granted().expect("granted");
-        let result = guard.heartbeat().await;
+        let result = guard.renew().await;
         let found = match (&result, script.sent().len()) {
             (Ok(()), 2) => "renewed",
             (Ok(()), 3) => "again",
@@ -194,6 +194,6 @@ async fn heartbeat_under_another_token_is_a_loss() {
         assert_eq!(found, case["expect"], "{}", case["name"]);
         let is_named = script.sent()[1..].iter().all(|sent| sent["fencingToken"] == given["grantedToken"]);
         assert!(is_named, "{}: each heartbeat names the token of its grant", case["name"]);
-        assert_eq!(guard.is_held(), case["expect"] != "lost", "{}", case["name"]);
+        assert_eq!(guard.valid(), case["expect"] != "lost", "{}", case["name"]);
     }
 }

@@ -1,0 +1,131 @@
+//! `leasehold terraform`: runs Terraform, or OpenTofu, under the lock of its state.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use leasehold_client::{Client, LockKey};
+use leasehold_server::terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
+
+use crate::acquiring;
+use crate::child::{ChildArgs, End, Runner, keeping, warning};
+use crate::connection::CommonArgs;
+use crate::failure::{Failure, status};
+use crate::grant::Grant;
+use crate::lock_args::{LeaseArgs, RequestArgs};
+use crate::signals::Signals;
+use crate::waiting::Indicator;
+
+const HELP: &str = "\
+The service is `leasehold serve --terraform-state DIR`. The configuration says no more than
+
+  terraform {
+    backend \"http\" {}
+  }
+
+for the command's environment has TF_HTTP_ADDRESS, TF_HTTP_LOCK_ADDRESS, TF_HTTP_UNLOCK_ADDRESS, their methods,
+TF_HTTP_USERNAME and TF_HTTP_PASSWORD. What the configuration says itself beats the environment: leave `address`,
+`username` and their like out. The password is the token of --token, and the user name has the lease id: the command's
+environment is a secret.
+
+The lock has the key terraform/NAME. It is held, with heartbeats, for as long as the command runs. When it is lost, the
+command is ended as `leasehold run` ends it, and the service refuses (409) whatever it still sends. When this program is
+killed, its guardian ends the command, and the lock is free one lease later. A lock of plain `terraform`, without this
+command, holds until it is unlocked.
+
+Exit status:
+   the command's own; 128 and the signal's number if a signal ended it
+  75  the state is locked by someone else, and the command was not started
+  76  the lock was lost, and the command stopped for that
+ 126  the command cannot be executed
+ 127  there is no such command
+   and if the lock cannot be had for another reason, as listed by `leasehold --help`";
+
+/// Run Terraform, or OpenTofu, under the lock of its state.
+///
+/// Waits for the lock, runs the command with the address of the state in its environment, heartbeats meanwhile, and
+/// releases the lock.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct TerraformArgs {
+    /// The state's name: 1 to 128 letters, digits, dots, underscores and hyphens.
+    #[arg(long, value_name = "NAME")]
+    state: String,
+
+    #[command(flatten)]
+    lease: LeaseArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    #[command(flatten)]
+    child: ChildArgs,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::all()?;
+    let state =
+        Name::parse(&args.state).map_err(|problem| Failure::usage(problem.detail.replace("state", "--state")))?;
+    let url = args.url()?;
+    let client = args.common.client().await?;
+    let grant = args.acquire(&state, &client, &mut signals).await?;
+    args.common.output.say(|| grant.describe());
+    let runner = Runner {
+        args: &args.child,
+        common: &args.common,
+        client: &client,
+        lease: args.lease.lease,
+        sort_key: None,
+        occurrence: None,
+        yield_after: None,
+        further: args.environment(&url, &state, &grant),
+    };
+    match runner.run(grant, &mut signals).await? {
+        End::Ended(status) => Ok(status),
+        End::Stopped(_) => Ok(ExitCode::from(status::LOST)),
+    }
+}
+
+impl TerraformArgs {
+    /// The URL of the service, which Terraform must be able to use as well.
+    fn url(&self) -> Result<String, Failure> {
+        if self.lease.lease.as_millis() >= u128::from(LEASE_WITHOUT_HEARTBEATS_MS) {
+            // The service knows a lock without heartbeats by its lease.
+            return Err(Failure::usage("--lease must be shorter than a day"));
+        }
+        if self.common.is_signed() {
+            return Err(Failure::usage("Terraform cannot sign its requests: use --token in place of --sigv4"));
+        }
+        self.common.url().ok_or_else(|| {
+            Failure::usage("the state is behind a service: name it with --url, and not --dynamodb-table or --lambda")
+        })
+    }
+
+    async fn acquire(&self, state: &Name, client: &Client, signals: &mut Signals) -> Result<Grant, Failure> {
+        let name = state.key();
+        let indicator = Indicator::new(&name, &self.common);
+        let warn = warning(&name, &self.common);
+        let request = self.request.request(LockKey::from(name.as_str()), self.lease.lease)?;
+        let request = keeping!(request, self.child, self.lease.lease, warn).on_wait(indicator.on_wait());
+        let asking = async { acquiring::lock(client, request, self.request.no_wait).await.map(Grant::Lock) };
+        let (limit, observations) = (self.request.give_back_within(), self.request.observations.as_deref());
+        acquiring::acquire(client, &indicator, limit, observations, signals, asking).await
+    }
+
+    /// The environment that Terraform's `http` backend reads. Its locks have a path and methods that any gateway knows.
+    fn environment(&self, url: &str, state: &Name, grant: &Grant) -> Vec<(&'static str, String)> {
+        let at = |path| format!("{}{path}?state={}", url.trim_end_matches('/'), state.as_str());
+        vec![
+            ("TF_HTTP_ADDRESS", at(PATH)),
+            ("TF_HTTP_UPDATE_METHOD", "POST".to_owned()),
+            ("TF_HTTP_LOCK_ADDRESS", at(LOCK_PATH)),
+            ("TF_HTTP_LOCK_METHOD", "PUT".to_owned()),
+            ("TF_HTTP_UNLOCK_ADDRESS", at(LOCK_PATH)),
+            ("TF_HTTP_UNLOCK_METHOD", "DELETE".to_owned()),
+            ("TF_HTTP_USERNAME", format!("{LEASE_USER}{}", grant.lease_id().0)),
+            ("TF_HTTP_PASSWORD", self.common.token().unwrap_or_default()),
+        ]
+    }
+}

@@ -1,0 +1,590 @@
+//! Terraform's states: what `serve --terraform-state` refuses, and the real `terraform` against it.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::support::{Serve, command, end, first_line, folder, kill, leasehold, pause, text_of};
+
+/// The key of the lock of the state that these tests use.
+const KEY: &str = "terraform/network";
+
+/// A service with a folder of states.
+struct Backend {
+    serve: Serve,
+    folder: TempDir,
+}
+
+impl Backend {
+    async fn start(more: &[&str]) -> Self {
+        let folder = folder();
+        let states = folder.path().join("states");
+        let args = [&["--memory", "--terraform-state", text_of(&states)], more].concat();
+        Self { serve: Serve::start(&args).await, folder }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("states").join(name)
+    }
+
+    fn request(&self, method: &str, query: &str) -> RequestBuilder {
+        self.at("/v1/terraform", method, query)
+    }
+
+    fn at(&self, path: &str, method: &str, query: &str) -> RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        self.serve.http.request(method, format!("{}{path}?state=network{query}", self.serve.base_url))
+    }
+
+    async fn lock(&self, id: &str) -> (StatusCode, Value) {
+        answered(self.request("LOCK", "").json(&info(id))).await
+    }
+
+    async fn write(&self, id: &str, state: &str) -> StatusCode {
+        answered(self.request("POST", &format!("&ID={id}")).body(state.to_owned())).await.0
+    }
+
+    async fn unlock(&self, id: &str) -> StatusCode {
+        answered(self.request("UNLOCK", "").json(&info(id))).await.0
+    }
+
+    async fn state(&self) -> Option<String> {
+        let response = self.request("GET", "").send().await.expect("an answer");
+        match response.status() {
+            StatusCode::NOT_FOUND => None,
+            StatusCode::OK => Some(response.text().await.expect("text")),
+            status => panic!("{status}"),
+        }
+    }
+
+    /// Acquires the lock as `leasehold terraform` does.
+    async fn run_acquires(&self, lease_id: &str, lease_ms: u64) {
+        let body = json!({ "key": KEY, "ownerName": "run", "leaseId": lease_id, "leaseDurationMs": lease_ms });
+        crate::support::acquire(&self.serve.http, &self.serve.base_url, &body).await.expect("granted");
+    }
+}
+
+async fn answered(request: RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.expect("an answer");
+    let status = response.status();
+    let text = response.text().await.expect("text");
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// Terraform's description of a lock.
+fn info(id: &str) -> Value {
+    json!({
+        "ID": id, "Operation": "OperationTypeApply", "Info": "", "Who": format!("{id}@laptop"), "Version": "1.11.4",
+        "Created": "2026-03-01T10:00:00Z", "Path": "",
+    })
+}
+
+const OK: StatusCode = StatusCode::OK;
+const CONFLICT: StatusCode = StatusCode::CONFLICT;
+const LOCKED: StatusCode = StatusCode::LOCKED;
+
+#[tokio::test]
+async fn state_is_written_only_under_its_lock() {
+    let backend = Backend::start(&[]).await;
+    assert_eq!(backend.state().await, None);
+    assert_eq!(answered(backend.request("POST", "").body("0")).await.0, CONFLICT, "with -lock=false");
+    assert_eq!(backend.write("moe", "0").await, CONFLICT);
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.lock("moe").await.0, OK, "a repeat");
+    assert_eq!(backend.write("moe", "1").await, OK);
+    assert_eq!(backend.write("larry", "2").await, CONFLICT);
+    assert_eq!(answered(backend.request("POST", "").body("2")).await.0, CONFLICT);
+    assert_eq!(backend.unlock("larry").await, CONFLICT);
+    assert_eq!(backend.unlock("moe").await, OK);
+    assert_eq!(backend.unlock("moe").await, OK, "a repeat");
+    assert_eq!(backend.write("moe", "3").await, CONFLICT);
+    assert_eq!(backend.state().await.as_deref(), Some("1"));
+    // The secret is in no lock that others can read.
+    assert!(!backend.serve.get(KEY).await.to_string().contains("\"moe\""));
+}
+
+#[tokio::test]
+async fn refusal_begins_with_the_holders_name() {
+    let backend = Backend::start(&[]).await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    let put = backend.at("/v1/terraform-lock", "PUT", "").json(&info("larry"));
+    for (status, refusal) in [backend.lock("larry").await, answered(put).await] {
+        assert_eq!((status, &refusal["type"]), (LOCKED, &json!("held")));
+        assert_eq!(refusal["ID"], "moe@laptop (OperationTypeApply, 2026-03-01T10:00:00Z)");
+        assert_eq!((&refusal["Who"], &refusal["Created"]), (&json!("moe@laptop"), &info("moe")["Created"]));
+    }
+    let (_, refusal) = answered(backend.request("POST", "&ID=larry").body("1")).await;
+    assert!(refusal["ID"].as_str().is_some_and(|id| id.starts_with("moe@laptop")), "{refusal}");
+    // A run leaves the data of the holder before it in place, and it is not its own.
+    assert_eq!(backend.unlock("moe").await, OK);
+    backend.run_acquires("secret", 20_000).await;
+    assert_eq!(backend.lock("larry").await.1["ID"], "run");
+}
+
+#[tokio::test]
+async fn late_write_is_refused_after_force_unlock() {
+    let backend = Backend::start(&[]).await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK);
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK, "nobody holds it");
+    assert_eq!(backend.write("moe", "2").await, CONFLICT);
+    assert_eq!(backend.lock("moe").await.0, CONFLICT, "a late repeat of its LOCK");
+    assert_eq!(backend.lock("larry").await.0, OK);
+    for _ in 0..2 {
+        assert_eq!(backend.write("moe", "2").await, CONFLICT);
+        assert_eq!(answered(backend.request("DELETE", "&ID=moe")).await.0, CONFLICT);
+        // It has ended already, and Larry's stays.
+        assert_eq!(backend.unlock("moe").await, OK);
+        assert_eq!(backend.write("larry", "3").await, OK);
+    }
+    assert_eq!(backend.state().await.as_deref(), Some("3"));
+}
+
+#[tokio::test]
+async fn older_token_is_refused_when_the_table_is_an_old_copy() {
+    let folder = folder();
+    let (db, copy, states) = (folder.path().join("db"), folder.path().join("copy"), folder.path().join("states"));
+    let start = async |folder: TempDir| {
+        let args = ["--listen", "127.0.0.1:0", "--db", text_of(&db), "--terraform-state", text_of(&states)];
+        Backend { serve: Serve::spawn(command(folder.path(), &args)).await, folder }
+    };
+    let stop = async |backend: Backend| {
+        backend.serve.signal("TERM");
+        backend.serve.ended().await;
+        backend.folder
+    };
+    let backend = start(folder).await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    let folder = stop(backend).await;
+    std::fs::copy(&db, &copy).expect("copied");
+    let backend = start(folder).await;
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK);
+    assert_eq!(backend.lock("larry").await.0, OK);
+    assert_eq!(backend.write("larry", "2").await, OK);
+    let folder = stop(backend).await;
+    std::fs::copy(&copy, &db).expect("restored");
+    let backend = start(folder).await;
+    // The table says that Moe holds the lock. The state knows better.
+    assert_eq!(backend.serve.get(KEY).await["ownerName"], "moe@laptop");
+    assert_eq!(backend.write("moe", "3").await, CONFLICT);
+    assert_eq!(backend.lock("moe").await.0, CONFLICT);
+    assert_eq!(backend.state().await.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn locks_have_a_path_for_gateways_without_their_methods() {
+    let backend = Backend::start(&[]).await;
+    let at = |method, query: &str| backend.at("/v1/terraform-lock", method, query);
+    assert_eq!(answered(at("PUT", "").json(&info("moe"))).await.0, OK);
+    assert_eq!(backend.lock("larry").await.0, LOCKED);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    assert_eq!(answered(at("DELETE", "").json(&info("larry"))).await.0, CONFLICT);
+    assert_eq!(answered(at("DELETE", "").json(&info("moe"))).await.0, OK);
+    assert_eq!(answered(at("LOCK", "").json(&info("larry"))).await.0, OK);
+    assert_eq!(answered(at("DELETE", "")).await.0, OK, "force-unlock");
+    assert_eq!(backend.write("larry", "2").await, CONFLICT);
+    assert_eq!(answered(at("GET", "")).await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn request_is_refused_when_it_is_not_as_terraform_sends_it() {
+    let backend = Backend::start(&[]).await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    let post = |body: Vec<u8>| backend.request("POST", "&ID=moe").body(body);
+    let large = 8 * 1024 * 1024;
+    let damaged = post(b"1".to_vec()).header("Content-MD5", "xMpCOKC5I4INzFCab3WEmx==");
+    let get = |query: &str| backend.serve.http.get(format!("{}/v1/terraform{query}", backend.serve.base_url));
+    for (request, status) in [
+        (damaged, 400),
+        (post(Vec::new()), 400),
+        (post(vec![b' '; large + 1]), 413),
+        (backend.request("LOCK", ""), 400),
+        (backend.request("LOCK", "").body("{"), 400),
+        (backend.request("LOCK", "").body("{}"), 400),
+        (backend.request("UNLOCK", "").body("moe"), 400),
+        (backend.request("PUT", "&ID=moe").body("1"), 405),
+        (backend.request("PATCH", "&ID=moe").body("1"), 405),
+        (get(""), 400),
+        (get("?state="), 400),
+        (get("?state=../network"), 400),
+        (get("?state=..%2Fnetwork"), 400),
+        (get("?state=a%00"), 400),
+        (get("?state=other"), 404),
+    ] {
+        let (found, problem) = answered(request).await;
+        assert_eq!(found.as_u16(), status, "{problem}");
+    }
+    assert_eq!(backend.state().await, None);
+    let whole = post(b"1".to_vec()).header("Content-MD5", "xMpCOKC5I4INzFCab3WEmw==");
+    assert_eq!(answered(whole).await.0, OK);
+    assert_eq!(answered(post(vec![b' '; large])).await.0, OK);
+    assert_eq!(backend.state().await.map(|state| state.len()), Some(large));
+    assert_eq!(std::fs::read(backend.file("network.tfstate.backup")).expect("the version before"), b"1");
+}
+
+#[tokio::test]
+async fn state_is_deleted_under_its_lock() {
+    let backend = Backend::start(&[]).await;
+    let delete = |query: &str| answered(backend.request("DELETE", query));
+    assert_eq!(delete("").await.0, OK, "there is none");
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    assert_eq!(delete("").await.0, LOCKED);
+    assert_eq!(delete("&ID=larry").await.0, CONFLICT);
+    assert_eq!(backend.state().await.as_deref(), Some("1"));
+    assert_eq!(delete("&ID=moe").await.0, OK);
+    assert_eq!(backend.state().await, None);
+    assert_eq!(backend.write("moe", "2").await, OK);
+    assert_eq!(backend.unlock("moe").await, OK);
+    assert_eq!(delete("").await.0, OK);
+    assert_eq!(backend.state().await, None);
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+}
+
+#[tokio::test]
+async fn states_ask_for_the_scope_of_their_keys() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let made = async |name: &str, prefix: &str| {
+        let mut add = leasehold(folder.path());
+        add.args(["token", name, "--file", text_of(&file), "--prefix", prefix]);
+        end(add).await.stdout.trim().to_owned()
+    };
+    let (own, other) = (made("own", "terraform/net").await, made("other", "orders/").await);
+    let backend = Backend::start(&["--token-file", text_of(&file)]).await;
+    let all = || {
+        let state = ["GET", "POST", "DELETE", "LOCK", "UNLOCK"].map(|method| backend.request(method, "&ID=moe"));
+        let lock = ["PUT", "DELETE"].map(|method| backend.at("/v1/terraform-lock", method, ""));
+        state.into_iter().chain(lock).map(|request| request.json(&info("moe")))
+    };
+    for request in all() {
+        assert_eq!(answered(request).await.0, StatusCode::UNAUTHORIZED);
+    }
+    for request in all() {
+        assert_eq!(answered(request.basic_auth("moe", Some("a guess"))).await.0, StatusCode::UNAUTHORIZED);
+    }
+    for request in all() {
+        assert_eq!(answered(request.basic_auth("moe", Some(&other))).await.0, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(answered(backend.request("LOCK", "").json(&info("moe")).basic_auth("moe", Some(&own))).await.0, OK);
+    let forced = backend.request("UNLOCK", "").basic_auth("larry", Some(&other));
+    assert_eq!(answered(forced).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(answered(backend.request("POST", "&ID=moe").bearer_auth(&own).body("1")).await.0, OK);
+    // A password is a token here only.
+    let elsewhere = backend.serve.http.get(format!("{}/v1/lock?key={KEY}", backend.serve.base_url));
+    assert_eq!(answered(elsewhere.basic_auth("moe", Some(&own))).await.0, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn run_that_lost_its_lock_can_neither_read_nor_write() {
+    let backend = Backend::start(&[]).await;
+    backend.run_acquires("first", 20_000).await;
+    let by = |run: &str, method: &str| backend.request(method, "&ID=any").basic_auth(format!("lease-{run}"), Some(""));
+    assert_eq!(answered(by("first", "LOCK").json(&info("any"))).await.0, OK);
+    assert_eq!(answered(by("first", "POST").body("1")).await.0, OK);
+    assert_eq!(answered(by("first", "UNLOCK").json(&info("any"))).await.0, OK);
+    assert_eq!(backend.serve.get(KEY).await["state"], "held", "the run releases it at its end");
+    assert_eq!(answered(by("first", "UNLOCK")).await.0, CONFLICT, "force-unlock of its own lock");
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK);
+    backend.run_acquires("second", 20_000).await;
+    for method in ["GET", "POST", "DELETE", "LOCK"] {
+        assert_eq!(answered(by("first", method).json(&info("any"))).await.0, CONFLICT, "{method}");
+    }
+    assert_eq!(answered(by("second", "GET")).await, (OK, json!(1)));
+    assert_eq!(answered(by("second", "POST").body("2")).await.0, OK);
+    assert_eq!(backend.state().await.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn lock_of_a_dead_run_comes_free_by_itself() {
+    let backend = Backend::start(&[]).await;
+    backend.run_acquires("dead", 500).await;
+    // Whoever is refused has the service look after the holder.
+    assert_eq!(backend.lock("moe").await.0, LOCKED);
+    backend.serve.until(KEY, |lock| lock["state"] == "released").await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    let late = backend.request("POST", "").basic_auth("lease-dead", Some("")).body("1");
+    assert_eq!(answered(late).await.0, CONFLICT);
+    // Nobody judges a holder that sends no heartbeats.
+    assert_eq!(backend.serve.get(KEY).await["leaseDurationMs"], 86_400_000);
+}
+
+#[tokio::test]
+async fn folder_of_states_serves_one_process() {
+    let backend = Backend::start(&[]).await;
+    let states = backend.folder.path().join("states");
+    let args = ["--listen", "127.0.0.1:0", "--memory", "--terraform-state", text_of(&states)];
+    let ended = end(command(backend.folder.path(), &args)).await;
+    assert_eq!(ended.status, 1);
+    assert!(ended.stderr.contains("another process serves the Terraform states"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn command_line_is_refused_when_terraform_could_not_use_it() {
+    let serve = Serve::memory().await;
+    for (args, message) in [
+        (&["--state", "a/b"][..], "--state must be 1 to 128"),
+        (&["--state", "network", "--lease", "1d"], "--lease must be shorter than a day"),
+        (&["--state", "network", "--sigv4"], "Terraform cannot sign"),
+    ] {
+        let ended = serve.run(&[&["terraform"], args, &["--", "true"]].concat()).await;
+        assert_eq!(ended.status, 2, "{ended:?}");
+        assert!(ended.stderr.contains(message), "{ended:?}");
+    }
+}
+
+/// A folder with a configuration whose apply waits, and the real `terraform` in it.
+struct Configuration<'a> {
+    backend: &'a Backend,
+    folder: TempDir,
+}
+
+/// The longest wait for `terraform`, which has other work beside it here.
+const LONG: Duration = Duration::from_mins(2);
+
+/// An apply writes its process id, and then waits for a file.
+const MAIN: &str = r#"
+terraform {
+  backend "http" {}
+}
+
+variable "name" {
+  type = string
+}
+
+resource "terraform_data" "it" {
+  input = var.name
+
+  provisioner "local-exec" {
+    command = "echo $PPID > started.new && mv started.new started; while ! test -e go; do sleep 0.05; done"
+  }
+}
+"#;
+
+/// Whether there is a `terraform`. Without one, says so.
+fn has_terraform() -> bool {
+    let found = std::process::Command::new("terraform").arg("version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        eprintln!("SKIPPED: no terraform in the path");
+    }
+    found
+}
+
+fn apply(name: &str) -> [String; 5] {
+    ["apply", "-no-color", "-auto-approve", "-var", &format!("name={name}")].map(ToOwned::to_owned)
+}
+
+impl<'a> Configuration<'a> {
+    async fn of(backend: &'a Backend) -> Self {
+        let folder = folder();
+        std::fs::write(folder.path().join("main.tf"), MAIN).expect("written");
+        let configuration = Self { backend, folder };
+        let (status, said) = Self::ended(configuration.plain(&["init"])).await;
+        assert_eq!(status, Some(0), "{said}");
+        configuration
+    }
+
+    /// A program in the folder, without the shell's settings.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("CHECKPOINT_DISABLE", "1");
+        command.env("LEASEHOLD_URL", &self.backend.serve.base_url);
+        command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Plain `terraform` with addresses in its environment.
+    fn plain(&self, args: &[&str]) -> Command {
+        let mut command = self.command("terraform");
+        let address = format!("{}/v1/terraform?state=network", self.backend.serve.base_url);
+        for name in ["TF_HTTP_ADDRESS", "TF_HTTP_LOCK_ADDRESS", "TF_HTTP_UNLOCK_ADDRESS"] {
+            command.env(name, &address);
+        }
+        command.args(args);
+        command
+    }
+
+    /// `terraform` under `leasehold terraform`.
+    fn run(&self, options: &[&str], name: &str) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["terraform", "--state", "network"]).args(options);
+        command.args(["--", "terraform"]).args(apply(name));
+        command
+    }
+
+    fn apply(&self, name: &str) -> Command {
+        self.plain(&apply(name).each_ref().map(String::as_str))
+    }
+
+    fn spawn(mut command: Command) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    async fn ended(command: Command) -> (Option<i32>, String) {
+        Self::finished(Self::spawn(command)).await
+    }
+
+    async fn finished(child: Child) -> (Option<i32>, String) {
+        let output = timeout(LONG, child.wait_with_output()).await.expect("it ends").expect("its output");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).expect("text"))
+    }
+
+    /// Waits until the apply is at its work. Returns the process id of `terraform`.
+    async fn started(&self) -> i64 {
+        let started = self.folder.path().join("started");
+        timeout(LONG, async {
+            while !started.exists() {
+                pause(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("it starts");
+        first_line(&started).await.parse().expect("a process id")
+    }
+
+    /// Lets the apply end.
+    fn go(&self) {
+        std::fs::write(self.folder.path().join("go"), "").expect("written");
+    }
+}
+
+impl Backend {
+    /// The name that the last apply gave.
+    async fn applied(&self) -> String {
+        let state: Value = serde_json::from_str(&self.state().await.expect("a state")).expect("JSON");
+        state["resources"][0]["instances"][0]["attributes"]["output"]["value"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn terraform_is_refused_when_two_applies_start_at_once() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let applies = Configuration::spawn(first.apply("first"));
+    first.started().await;
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    let holder = backend.serve.get(KEY).await["ownerName"].as_str().expect("a name").to_owned();
+    assert_eq!(status, Some(1), "{said}");
+    // Terraform wraps its lines.
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&format!("already locked: ID={holder} (OperationTypeApply, ")), "{said}");
+    first.go();
+    let (status, said) = Configuration::finished(applies).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "first".to_owned()), "{said}");
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+}
+
+#[tokio::test]
+async fn lock_of_a_killed_terraform_holds_until_force_unlock() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let applies = Configuration::spawn(first.apply("first"));
+    kill("KILL", first.started().await);
+    Configuration::finished(applies).await;
+    first.go();
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!(status, Some(1), "{said}");
+    let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+}
+
+#[tokio::test]
+async fn late_write_of_terraform_is_refused_after_force_unlock() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let applies = Configuration::spawn(first.apply("first"));
+    first.started().await;
+    // The operator takes a slow apply for a dead one.
+    let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    first.go();
+    let (status, said) = Configuration::finished(applies).await;
+    assert_eq!((status, backend.applied().await), (Some(1), "second".to_owned()), "{said}");
+    assert!(said.contains("409"), "{said}");
+    assert!(first.folder.path().join("errored.tfstate").exists(), "Terraform keeps what it could not write");
+}
+
+#[tokio::test]
+async fn lock_comes_free_by_itself_when_leasehold_terraform_is_killed() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let mut run = Configuration::spawn(first.run(&["--lease", "3s"], "first"));
+    let terraform = first.started().await;
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!(status, Some(1), "{said}");
+    timeout(LONG, run.kill()).await.expect("it ends").expect("it ran");
+    backend.serve.until(KEY, |lock| lock["state"] == "released").await;
+    assert!(!crate::support::runs(terraform), "its guardian has ended it");
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+}
+
+#[tokio::test]
+async fn leasehold_terraform_keeps_its_lock_while_it_runs() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let run = Configuration::spawn(first.run(&["--lease", "1s", "--owner", "nightly"], "first"));
+    first.started().await;
+    // Longer than the lease: heartbeats keep the lock.
+    pause(Duration::from_secs(2)).await;
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("already locked: ID=nightly"), "{said}");
+    first.go();
+    let (status, said) = Configuration::finished(run).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "first".to_owned()), "{said}");
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+}
+
+#[tokio::test]
+async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
+    if !has_terraform() {
+        return;
+    }
+    let backend = Backend::start(&[]).await;
+    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+    second.go();
+    let run = Configuration::spawn(first.run(&["--lease", "2s"], "first"));
+    let terraform = first.started().await;
+    let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
+    assert_eq!(status, Some(0), "{said}");
+    let (status, said) = Configuration::finished(run).await;
+    assert_eq!((status, crate::support::runs(terraform)), (Some(76), false), "{said}");
+    let (status, said) = Configuration::ended(second.apply("second")).await;
+    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+}

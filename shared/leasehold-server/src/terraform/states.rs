@@ -1,0 +1,215 @@
+//! The folder of the states: for each a file, one for the version before it, and one for its fence.
+
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use leasehold_wire::Problem;
+use tempfile::NamedTempFile;
+
+/// The longest name of a state, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// The name of a state: letters, digits, `.`, `_` and `-`, at most 128, the first a letter or a digit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name(String);
+
+impl Name {
+    /// # Errors
+    /// `invalid-request`: other characters could name another file.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if text.len() <= MAX_NAME_BYTES && begins_well && text.chars().all(is_plain) {
+            return Ok(Self(text.to_owned()));
+        }
+        let rule = format!(
+            "state must be 1 to {MAX_NAME_BYTES} letters, digits, dots, underscores and hyphens, and begin with a letter or a digit."
+        );
+        Err(Problem::invalid("state", rule))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key of the lock of this state.
+    pub fn key(&self) -> String {
+        format!("terraform/{}", self.0)
+    }
+}
+
+/// The reason why the folder of the states cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StatesError {
+    /// The folder cannot be made or opened.
+    #[error("cannot use {0} for Terraform's states: {1}")]
+    Folder(PathBuf, #[source] io::Error),
+    /// Another process writes states there.
+    #[error("another process serves the Terraform states in {0}; stop it, or name another folder")]
+    InUse(PathBuf),
+}
+
+/// A folder of states. One process at a time uses it.
+#[derive(Debug)]
+pub struct States {
+    folder: PathBuf,
+    /// Locked for as long as the process lives.
+    _in_use: File,
+}
+
+impl States {
+    /// Opens the folder, and makes it where it is missing. Nobody but its owner can read it then.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or another process uses it.
+    pub fn open(folder: &Path) -> Result<Self, StatesError> {
+        let failed = |error| StatesError::Folder(folder.to_owned(), error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        // The folder itself: each path to it shares this lock.
+        let in_use = File::open(folder).map_err(failed)?;
+        match in_use.try_lock() {
+            Ok(()) => Ok(Self { folder: folder.to_owned(), _in_use: in_use }),
+            Err(TryLockError::WouldBlock) => Err(StatesError::InUse(folder.to_owned())),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
+    }
+
+    /// The state, if there is one.
+    pub(super) fn read(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
+        if_exists(fs::read(self.path(name, "tfstate")))
+    }
+
+    /// The newest fencing token under which somebody could write the state: 0 if there was none.
+    pub(super) fn fence(&self, name: &Name) -> io::Result<u64> {
+        let path = self.path(name, "fence");
+        let Some(text) = if_exists(fs::read_to_string(&path))? else { return Ok(0) };
+        let damaged = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("{} {what}", path.display()));
+        let (token, owner) = text.trim_end().split_once(' ').ok_or_else(|| damaged("holds no fencing token"))?;
+        // Some file systems take two names for one that differ in capitals only. Such states would share a file under
+        // two locks.
+        if owner != name.0 {
+            return Err(damaged(&format!("belongs to the state {owner}, and not to {}", name.0)));
+        }
+        token.parse().map_err(|_| damaged("holds no fencing token"))
+    }
+
+    /// Sets the fence. It is on disk when this returns.
+    pub(super) fn set_fence(&self, name: &Name, token: u64) -> io::Result<()> {
+        let file = self.written(format!("{token} {}\n", name.0).as_bytes())?;
+        self.put(file, &self.path(name, "fence"))
+    }
+
+    /// Replaces the state, and keeps the version before. It is on disk when this returns.
+    pub(super) fn write(&self, name: &Name, state: &[u8]) -> io::Result<()> {
+        let file = self.written(state)?;
+        self.keep(name)?;
+        self.put(file, &self.path(name, "tfstate"))
+    }
+
+    /// Removes the state, if there is one, and keeps it as the version before.
+    pub(super) fn remove(&self, name: &Name) -> io::Result<()> {
+        let (state, backup) = (self.path(name, "tfstate"), self.path(name, "tfstate.backup"));
+        if_exists(fs::rename(state, backup))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Keeps the state as the version before. Whoever reads meanwhile sees the state.
+    fn keep(&self, name: &Name) -> io::Result<()> {
+        let (state, backup) = (self.path(name, "tfstate"), self.path(name, "tfstate.backup"));
+        if_exists(fs::remove_file(&backup))?;
+        if_exists(fs::hard_link(state, backup)).map(drop)
+    }
+
+    /// A new file with this content, which only its owner can read.
+    fn written(&self, content: &[u8]) -> io::Result<NamedTempFile> {
+        let mut file = NamedTempFile::new_in(&self.folder)?;
+        file.write_all(content)?;
+        file.as_file().sync_all()?;
+        Ok(file)
+    }
+
+    /// Puts a file in its place. Whoever reads meanwhile sees the old content or the new one.
+    fn put(&self, file: NamedTempFile, path: &Path) -> io::Result<()> {
+        file.persist(path)?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    fn path(&self, name: &Name, extension: &str) -> PathBuf {
+        self.folder.join(format!("{}.{extension}", name.0))
+    }
+}
+
+fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_refused_when_it_could_name_another_file() {
+        for name in ["network", "prod.eu-west-1", "a", "9_b"] {
+            assert_eq!(Name::parse(name).expect(name).key(), format!("terraform/{name}"));
+        }
+        for name in ["", ".hidden", "..", "a/b", "a\\b", "a\0", "ä", "-x", &"a".repeat(MAX_NAME_BYTES + 1)] {
+            assert_eq!(Name::parse(name).expect_err(name).field.as_deref(), Some("state"));
+        }
+    }
+
+    #[test]
+    fn folder_has_one_user_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("states");
+        let states = States::open(&path).expect("free");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("linked");
+        assert!(matches!(States::open(&link), Err(StatesError::InUse(_))));
+        drop(states);
+        States::open(&link).expect("free again");
+    }
+
+    #[test]
+    fn fence_that_is_damaged_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (states, name) = (States::open(folder.path()).expect("free"), Name::parse("network").expect("plain"));
+        assert_eq!(states.fence(&name).expect("none yet"), 0);
+        states.set_fence(&name, 17).expect("written");
+        assert_eq!(states.fence(&name).expect("read"), 17);
+        for damaged in ["", "17", "x network\n", "-1 network\n", "17 Network\n"] {
+            fs::write(folder.path().join("network.fence"), damaged).expect("damaged");
+            states.fence(&name).expect_err("a fence of 0 would admit everybody");
+        }
+    }
+
+    #[test]
+    fn version_before_is_kept_when_a_state_changes() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let (states, name) = (States::open(folder.path()).expect("free"), Name::parse("network").expect("plain"));
+        let kept = || if_exists(fs::read(folder.path().join("network.tfstate.backup"))).expect("read");
+        assert_eq!((states.read(&name).expect("read"), kept()), (None, None));
+        for (state, before) in [("1", None), ("2", Some("1")), ("3", Some("2"))] {
+            states.write(&name, state.as_bytes()).expect("written");
+            assert_eq!(states.read(&name).expect("read"), Some(state.into()));
+            assert_eq!(kept(), before.map(Into::into));
+        }
+        states.remove(&name).expect("removed");
+        states.remove(&name).expect("removed already");
+        assert_eq!((states.read(&name).expect("read"), kept()), (None, Some("3".into())));
+        states.write(&name, b"4").expect("written");
+        for file in fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("a file")) {
+            let mode = file.metadata().expect("its mode").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{file:?}");
+        }
+    }
+}
