@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
-MAX_MEGABYTES = 192  # 104 to 140 were seen, the most of it in answers that nobody reads
+MAX_MEGABYTES = 128
 LEASE_MS = 10_000
 PAUSE = 0.5
 """Between two heartbeats of one holder."""
