@@ -155,7 +155,9 @@ async fn hand_over(serves: &[&Serve], waiters: usize, waiting: Waiting) {
         let (at, held) = grants.recv().await.expect("waiters");
         times.extend(released.map(|released: Instant| at.saturating_duration_since(released)));
         if times.len() == 1 {
-            transports.iter().for_each(|transport| drop(transport.take()));
+            for transport in &transports {
+                transport.take();
+            }
         }
         wait();
         // Long enough for the waiters to have asked, and to be at rest again.
