@@ -229,7 +229,7 @@ pub(crate) enum ServeError {
 }
 
 /// Lets the allocator return memory to the system after 10 ms in place of a second: beside clients that ask for large
-/// answers and do not read, the process has a third less. The allocator reads this option before `main`, and only from
+/// answers and do not read, the process has a fifth less. The allocator reads this option before `main`, and only from
 /// the environment, so the process starts once more, as the same process. Where it cannot, it goes on.
 pub(crate) fn return_memory_soon() {
     const OPTION: &str = "MIMALLOC_PURGE_DELAY";

@@ -101,6 +101,7 @@ struct Terms {
     work_needs: Option<Duration>,
 }
 
+/// The options that each layer has; `wait`: those of a layer that can wait, too.
 macro_rules! options_of_terms {
     () => {
         /// Sets the lease at most. Default: the client's. The lease is cut to what remains of the invocation, and the
@@ -118,6 +119,9 @@ macro_rules! options_of_terms {
             self.terms.margin = margin;
             self
         }
+    };
+    (wait) => {
+        options_of_terms!();
 
         /// Waits for a lock that is held, until the deadline less the margin and what the work needs.
         #[must_use]
@@ -127,6 +131,7 @@ macro_rules! options_of_terms {
         }
     };
 }
+use options_of_terms;
 
 impl<F, R> LockLayer<F, R> {
     /// Creates a layer whose key is a function of the event and its context.
@@ -137,7 +142,7 @@ impl<F, R> LockLayer<F, R> {
         Self { terms: Terms::new(client), key: Arc::new(key), skipped: None }
     }
 
-    options_of_terms!();
+    options_of_terms!(wait);
 
     /// Ends the invocation with this result while another holds the lock.
     #[must_use]
@@ -156,7 +161,7 @@ impl<F> IdempotentLayer<F> {
         Self { terms: Terms::new(client), key: Arc::new(key), completed_ttl: COMPLETED_TTL }
     }
 
-    options_of_terms!();
+    options_of_terms!(wait);
 
     /// Sets the time for which a result counts, by the clocks of the callers. Default: an hour.
     #[must_use]

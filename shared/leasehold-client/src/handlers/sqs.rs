@@ -12,7 +12,7 @@ use lambda_runtime::tower::{Layer, Service};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Deadline, Locked, Terms, ready};
+use super::{Answer, Deadline, Locked, Terms, options_of_terms, ready};
 use crate::clock::Instant;
 use crate::{Acquisition, Client, Error, LockKey, LockRequest};
 
@@ -97,21 +97,7 @@ impl<F, H> SqsLayer<F, H> {
         Self { terms: Terms::new(client), needs: Duration::ZERO, key: Arc::new(key), hide: Arc::new(hide) }
     }
 
-    /// Sets the lease at most. Default: the client's. The lease is cut to what remains of the invocation, and the
-    /// margin.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms.lease = lease;
-        self
-    }
-
-    /// Sets the time before the deadline at which the work ends, and after it at which the lease has ended. Default:
-    /// 1 s.
-    #[must_use]
-    pub fn margin(mut self, margin: Duration) -> Self {
-        self.terms.margin = margin;
-        self
-    }
+    options_of_terms!();
 
     /// Sets the time that a record's work needs: a record without it comes again. Default: none.
     #[must_use]
