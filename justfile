@@ -132,8 +132,8 @@ schema seconds="60":
     scripts/schema.sh {{seconds}}
 
 # A bad neighbour beside steady holders of `serve`: heavy, slow, silent and greedy clients, a second service, a broken token file.
-neighbour seconds="60":
-    scripts/neighbour.py {{seconds}}
+neighbour *args:
+    scripts/neighbour.py {{args}}
 
 # Measures the service; docs/performance.md says what the figures mean.
 bench:

@@ -130,7 +130,10 @@ impl Command {
             Self::Ls(args) => in_runtime(ls::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
             Self::Transactions(args) => in_runtime(transactions::main(args))?,
-            Self::Serve(args) => in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string())),
+            Self::Serve(args) => {
+                serve::return_memory_soon();
+                in_runtime(serve::main(args))?.map_err(|error| Failure::failed(error.to_string()))
+            }
             Self::Agent(args) => in_runtime(agent::main(args))?,
             Self::Console(args) => in_runtime(console::main(args))?,
             Self::Token(args) => token::main(&args),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use leasehold_client::{Client, Guard, LockRequest, PermitRequest, Wait};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -68,9 +70,11 @@ pub(crate) async fn run() {
     round_trips(&serve).await;
     for waiters in [1, 32] {
         for waiting in [Waiting::ByWatch, Waiting::ByPoll, Waiting::InTheQueue] {
-            hand_over(&serve, waiters, waiting).await;
+            hand_over(&[&serve], waiters, waiting).await;
         }
     }
+    across_services().await;
+    watchers().await;
     cost_of_waiting(&serve).await;
     grants(&serve).await;
     dead_waiters(&serve).await;
@@ -90,14 +94,54 @@ async fn round_trips(serve: &Serve) {
     println!("one round trip, a read of a lock: median {:.2} ms", millis(percentile(&mut times, 50.0)));
 }
 
-/// (k) From the answer to a release until the next holder has the lock.
-async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
-    let transport = Counted::new(serve);
+/// (k) The same where the next holder waits at another service on the same DynamoDB.
+async fn across_services() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("locks.db");
+    let first = Serve::start(&["--db", file.to_str().expect("UTF-8"), "--expose-dynamodb", "0"]);
+    let endpoint = format!("http://{}", first.dynamodb.expect("exposed"));
+    let second = Serve::start(&["--dynamodb-endpoint", &endpoint]);
+    println!("across two services on one DynamoDB, each of which reads a watched key each half second");
+    for waiting in [Waiting::ByWatch, Waiting::InTheQueue] {
+        hand_over(&[&first, &second], 1, waiting).await;
+    }
+}
+
+/// (o) What a watch costs the service in memory, each with a connection of its own.
+async fn watchers() {
+    const WATCHES: usize = 500;
+    let serve = Serve::start(&["--memory"]);
+    let client = Counted::new(&serve).client();
+    let guard = granted(&client, "watched".into()).await;
+    let version = client.get("watched").await.expect("held").record_version_number;
+    let request = format!("GET /v1/watch?key=watched&version={version}&waitMs=20000 HTTP/1.1\r\nhost: bench\r\n\r\n");
+    let before_mb = serve.rss_mb();
+    let mut watches = Vec::new();
+    for _ in 0..WATCHES {
+        let mut watch = TcpStream::connect(serve.address).await.expect("a connection");
+        watch.write_all(request.as_bytes()).await.expect("sent");
+        watches.push(watch);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let after_mb = serve.rss_mb();
+    println!(
+        "{WATCHES} watches of one key: {:.1} KB each ({before_mb:.1} to {after_mb:.1} MB)",
+        (after_mb - before_mb) * 1024.0 / WATCHES as f64
+    );
+    drop(watches);
+    guard.release().await.expect("held");
+}
+
+/// (k) From the answer to a release until the next holder has the lock. The waiters take turns at the services.
+async fn hand_over(serves: &[&Serve], waiters: usize, waiting: Waiting) {
+    let transports: Vec<_> = serves.iter().map(|serve| Counted::new(serve)).collect();
+    let mut turns = transports.iter().cycle();
     let key = format!("hand-over {waiters} {}", waiting.name());
     let (sender, mut grants) = mpsc::unbounded_channel::<(Instant, Held)>();
     let mut tasks = JoinSet::new();
     // Each waiter is a client of its own: one that returns to a key pauses, so that others come first.
     let mut wait = || {
+        let transport = turns.next().expect("a service");
         let (client, sender, key) = (transport.client(), sender.clone(), key.clone());
         tasks.spawn(async move {
             let held = waiting.granted(&client, &key).await;
@@ -111,7 +155,9 @@ async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
         let (at, held) = grants.recv().await.expect("waiters");
         times.extend(released.map(|released: Instant| at.saturating_duration_since(released)));
         if times.len() == 1 {
-            transport.take();
+            for transport in &transports {
+                transport.take();
+            }
         }
         wait();
         // Long enough for the waiters to have asked, and to be at rest again.
@@ -119,7 +165,7 @@ async fn hand_over(serve: &Serve, waiters: usize, waiting: Waiting) {
         held.release().await;
         released = Some(Instant::now());
     }
-    let requests = transport.take_sum();
+    let requests: u32 = transports.iter().map(Counted::take_sum).sum();
     tasks.shutdown().await;
     println!(
         "hand-over to one of {waiters} {:<28} median {:>6.1} ms   p90 {:>6.1} ms   longest {:>6.1} ms   {:.1} requests \

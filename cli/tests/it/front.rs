@@ -3,8 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command as Process;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
 use leasehold_dynamodb::fresh_uuid;
 use reqwest::{Certificate, Client, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, Serve, command, exposed_url, folder, signed, text_of, within};
+use crate::support::{PATIENCE, Serve, command, exposed_url, folder, pause, signed, text_of, within};
 
 const ACQUIRE: &str = r#"{"key":"Moe","ownerName":"me"}"#;
 
@@ -322,6 +324,112 @@ async fn token_says_who_calls_and_what_they_may_touch() {
         }
     };
     within(known).await;
+}
+
+/// The status of a listing with this token, once it is another than before.
+async fn changed_status(serve: &Serve, token: &str, before: u16) -> u16 {
+    let status = async || {
+        let request = serve.http.get(format!("{}/v1/locks", serve.base_url)).bearer_auth(token);
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    within(async {
+        loop {
+            let status = status().await;
+            if status != before {
+                return status;
+            }
+            pause(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn token_file_is_obeyed_as_it_is_while_the_service_runs() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let token = new_token(&file, "one", &[]);
+    let mut command = command(folder.path(), &["--memory", "--listen", "127.0.0.1:0", "--token-file", text_of(&file)]);
+    command.stderr(std::process::Stdio::piped());
+    let mut serve = Serve::spawn(command).await;
+    assert_eq!(changed_status(&serve, &token, 401).await, 200);
+    let text = std::fs::read_to_string(&file).expect("text");
+    let modified = std::fs::metadata(&file).and_then(|found| found.modified()).expect("a time");
+    let write = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        let file = std::fs::File::options().write(true).open(&file).expect("it is there");
+        file.set_modified(modified).expect("touched");
+    };
+    write("");
+    assert_eq!(changed_status(&serve, &token, 200).await, 401, "an emptied file revokes");
+    write(&text);
+    assert_eq!(changed_status(&serve, &token, 401).await, 200);
+    write(&text[..text.len() / 2]);
+    assert_eq!(changed_status(&serve, &token, 200).await, 503, "a broken file refuses");
+    write(&text);
+    assert_eq!(changed_status(&serve, &token, 503).await, 200);
+    std::fs::remove_file(&file).expect("removed");
+    assert_eq!(changed_status(&serve, &token, 200).await, 503, "a missing file refuses");
+    // A pipe that nobody writes holds nothing up.
+    let made = Process::new("mkfifo").arg(&file).status();
+    assert!(made.expect("coreutils").success());
+    pause(Duration::from_secs(3)).await;
+    assert_eq!(changed_status(&serve, &token, 0).await, 503);
+    std::fs::remove_file(&file).expect("removed");
+    write_private(&file, &text);
+    assert_eq!(changed_status(&serve, &token, 503).await, 200);
+
+    serve.signal("TERM");
+    let mut log = String::new();
+    let mut stderr = serve.process.stderr.take().expect("piped");
+    within(stderr.read_to_string(&mut log)).await.expect("text");
+    assert!(log.contains("ERROR") && log.contains("tokens.json"), "{log}");
+}
+
+fn write_private(file: &Path, text: &str) {
+    std::fs::write(file, text).expect("written");
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+}
+
+#[test]
+fn tokens_of_twelve_commands_at_once_are_all_kept() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    std::thread::scope(|scope| {
+        for number in 0..12 {
+            let file = &file;
+            scope.spawn(move || new_token(file, &format!("t{number}"), &[]));
+        }
+    });
+    let kept: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&file).expect("text")).expect("JSON");
+    assert_eq!(kept.len(), 12);
+}
+
+/// A table that is larger than a page reads, and no row of it is the bearer's.
+#[tokio::test]
+async fn listing_of_a_narrow_token_reads_a_part_of_the_table() {
+    let folder = folder();
+    let file = folder.path().join("tokens.json");
+    let narrow = new_token(&file, "ci", &["--prefix", "deploy/"]);
+    let serve = Serve::start(&["--memory", "--token-file", text_of(&file), "--expose-dynamodb", "0"]).await;
+    let client = dynamodb(&serve, "any", "any").await;
+    for batch in 0..440 {
+        let puts = (0..25).map(|row| {
+            let key = AttributeValue::S(format!("other/{batch}/{row}"));
+            let put = PutRequest::builder().item("key", key).build().expect("an item");
+            WriteRequest::builder().put_request(put).build()
+        });
+        client.batch_write_item().request_items("leasehold", puts.collect()).send().await.expect("written");
+    }
+    let page = async |cursor: &str| {
+        let request = serve.http.get(format!("{}/v1/locks{cursor}", serve.base_url)).bearer_auth(&narrow);
+        problem(request).await
+    };
+    let (status, first) = page("").await;
+    assert_eq!((status, &first["locks"]), (200, &json!([])));
+    let cursor = first["nextCursor"].as_str().expect("10,000 of 11,000 rows were read");
+    let (status, last) = page(&format!("?cursor={cursor}")).await;
+    assert_eq!((status, &last["locks"], last.get("nextCursor")), (200, &json!([]), None));
 }
 
 #[tokio::test]

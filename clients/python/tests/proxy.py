@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -177,3 +178,24 @@ def only(action: str, fault: Fault, times: int = 10**9) -> Callable[[Seen], Faul
         return fault
 
     return decide
+
+
+class Crowd:
+    """Slows the requests of an action down, and counts how many of them are under way with each."""
+
+    def __init__(self, action: str, seconds: float) -> None:
+        self.sizes: list[int] = []
+        self._action = action
+        self._seconds = seconds
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: Seen) -> None:
+        if request.action != self._action:
+            return
+        with self._lock:
+            self._under_way += 1
+            self.sizes.append(self._under_way)
+        time.sleep(self._seconds)
+        with self._lock:
+            self._under_way -= 1

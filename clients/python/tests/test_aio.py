@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import aclosing, asynccontextmanager
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 from conftest import TABLE, Bank, MakeClient, RunPython, eventually, finished
-from proxy import Answer, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
+from proxy import Answer, Crowd, Delay, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
 from leasehold import (
     Client,
@@ -597,22 +596,9 @@ async def test_side_by_side_transactions_neither_make_nor_lose_money(bank: Bank)
 
 
 async def test_close_bounds_the_releases_at_once(proxy: Proxy, key: str) -> None:
-    under_way: list[int] = []
-    most: list[int] = []
-    lock = threading.Lock()
-
-    def fault(request: Seen) -> Any:
-        if request.action == "release":
-            with lock:
-                under_way.append(1)
-                most.append(len(under_way))
-            time.sleep(0.05)
-            with lock:
-                under_way.pop()
-
-    proxy.fault = fault
+    crowd = proxy.fault = Crowd("release", 0.05)
     async with client_of(proxy.url) as client:
         for number in range(60):
             (await client.acquire(f"{key}-{number}")).granted()
-    assert len(most) == 60
-    assert max(most) <= 32, "as with threads"
+    assert len(crowd.sizes) == 60
+    assert max(crowd.sizes) <= 32, "as with threads"

@@ -7,11 +7,10 @@ import os
 import signal
 import threading
 import time
-from typing import Any
 
 import pytest
 from conftest import MakeClient, eventually
-from proxy import Answer, Delay, DropAnswer, Fault, Hang, Late, Proxy, Refuse, Seen, only
+from proxy import Answer, Crowd, Delay, DropAnswer, Fault, Hang, Late, Proxy, Refuse, Seen, only
 
 from leasehold import (
     CloseError,
@@ -455,24 +454,11 @@ def test_two_heartbeats_of_one_guard_are_never_under_way_at_once(
     proxy: Proxy, make_client: MakeClient, key: str
 ) -> None:
     guard = make_client(proxy.url).acquire(key, heartbeat_interval=0.05).granted()
-    under_way: list[int] = []
-    most: list[int] = []
-    lock = threading.Lock()
-
-    def fault(request: Seen) -> Any:
-        if request.action == "heartbeat":
-            with lock:
-                under_way.append(1)
-                most.append(len(under_way))
-            time.sleep(0.03)
-            with lock:
-                under_way.pop()
-
-    proxy.fault = fault
+    crowd = proxy.fault = Crowd("heartbeat", 0.03)
     threads = [threading.Thread(target=guard.renew) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    eventually(lambda: len(most) > 10)
-    assert max(most) == 1
+    eventually(lambda: len(crowd.sizes) > 10)
+    assert max(crowd.sizes) == 1

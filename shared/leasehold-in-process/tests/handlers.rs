@@ -2,16 +2,16 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client as Dynamodb;
 use lambda_runtime::tower::{Layer, Service};
 use lambda_runtime::{Context, LambdaEvent, service_fn};
-use leasehold_client::handlers::{IdempotentLayer, LockLayer, Locked};
+use leasehold_client::handlers::{Hide, IdempotentLayer, LockLayer, Locked, SqsEvent, SqsLayer, SqsRecord};
 use leasehold_client::wire::LockState;
-use leasehold_client::{Client, Error, ErrorKind, LossReason};
+use leasehold_client::{Client, Error, ErrorKind, Heartbeats, LockRequest, LossReason};
 use leasehold_engine::Engine;
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema, ensure_table};
@@ -176,4 +176,59 @@ async fn result_that_counts_no_more_lets_the_event_run_again() {
     for run in 0..2 {
         assert_eq!(service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap(), run);
     }
+}
+
+fn batch(records: &[(&str, &str, Option<&str>)], left: Duration) -> LambdaEvent<SqsEvent> {
+    let records: Vec<_> = records
+        .iter()
+        .map(|(id, body, group)| {
+            let attributes = group.map_or(json!({}), |group| json!({ "MessageGroupId": group }));
+            json!({
+                "messageId": id, "receiptHandle": format!("receipt-{id}"), "body": body, "attributes": attributes,
+                "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:orders",
+            })
+        })
+        .collect();
+    let LambdaEvent { context, .. } = event(Value::Null, left);
+    LambdaEvent::new(serde_json::from_value(json!({ "Records": records })).unwrap(), context)
+}
+
+#[tokio::test]
+async fn held_record_comes_again_and_others_go_on() {
+    let locks = locks().await;
+    let (ran, hidden) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (notes, hides) = (ran.clone(), hidden.clone());
+    let handler = move |locked: Locked<SqsRecord>| {
+        let id = locked.event.payload.message_id;
+        notes.lock().unwrap().push(id.clone());
+        async move { if id == "m3" { Err(lambda_runtime::Error::from("this one fails")) } else { Ok(()) } }
+    };
+    let hide = move |message: Hide| {
+        hides.lock().unwrap().push(message);
+        async { Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }
+    };
+    let layer = SqsLayer::new(locks.client.clone(), |record: &SqsRecord| record.body.clone(), hide);
+    let mut service = layer.layer(service_fn(handler));
+    let request = LockRequest::new("held").lease(Duration::from_hours(24)).heartbeats(Heartbeats::Manual);
+    let holder = locks.other.try_acquire(request).await.unwrap().granted().unwrap();
+    let records = [("m1", "a", None), ("m2", "held", Some("g")), ("m3", "c", None), ("m4", "d", Some("g"))];
+    let answer = service.call(batch(&records, MINUTE)).await.unwrap();
+    let failures = |ids: &[&str]| {
+        let ids: Vec<_> = ids.iter().map(|id| json!({ "itemIdentifier": id })).collect();
+        json!({ "batchItemFailures": ids })
+    };
+    assert_eq!(serde_json::to_value(answer).unwrap(), failures(&["m2", "m3", "m4"]));
+    assert_eq!(*ran.lock().unwrap(), ["m1", "m3"]);
+    let queue_url = "https://sqs.eu-central-1.amazonaws.com/123456789012/orders".to_owned();
+    assert_eq!(*hidden.lock().unwrap(), [Hide { queue_url, receipt_handle: "receipt-m2".into(), seconds: 43200 }]);
+    for key in ["a", "c"] {
+        assert_eq!(locks.state(key).await, LockState::Released, "{key}");
+    }
+    // A record without time for its work is not begun.
+    let mut hurried = layer
+        .work_needs(MINUTE)
+        .layer(service_fn(|_: Locked<SqsRecord>| async { Ok::<(), lambda_runtime::Error>(()) }));
+    let answer = hurried.call(batch(&[("m5", "e", None)], MINUTE)).await.unwrap();
+    assert_eq!(serde_json::to_value(answer).unwrap(), failures(&["m5"]));
+    holder.release().await.unwrap();
 }

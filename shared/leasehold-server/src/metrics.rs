@@ -62,3 +62,34 @@ pub(crate) fn count(route: &'static str, status: u16, latency: Duration) {
     counter!("http_requests_total", "route" => route, "status" => status.to_string()).increment(1);
     histogram!("http_request_duration_seconds", "route" => route).record(latency.as_secs_f64());
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics::{histogram, with_local_recorder};
+    use tokio::task::yield_now;
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn resident_pages() -> u64 {
+        let fields = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        fields.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latencies_take_bounded_memory_when_nobody_reads() {
+        let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS).expect("buckets").build_recorder();
+        let folding = tokio::spawn(fold_repeatedly(recorder.handle()));
+        let before = resident_pages();
+        for _ in 0..40 {
+            with_local_recorder(&recorder, || (0..100_000).for_each(|_| histogram!("latency").record(0.01)));
+            advance(FOLD_INTERVAL).await;
+            yield_now().await;
+        }
+        folding.abort();
+        // Four million latencies would take 80 MB and more.
+        let grown = resident_pages().saturating_sub(before) * 4096;
+        assert!(grown < 32 * 1024 * 1024, "{grown} bytes");
+        assert!(recorder.handle().render().contains("latency_count 4000000"));
+    }
+}

@@ -23,6 +23,7 @@
 //! resource must check the fencing token.
 
 mod records;
+mod sqs;
 
 use std::fmt;
 use std::future::Future;
@@ -46,6 +47,8 @@ use crate::{
     Release, Wait,
 };
 use records::Record;
+
+pub use sqs::{BatchItemFailure, BatchResponse, Hide, SqsEvent, SqsLayer, SqsRecord, SqsService};
 
 /// The default of [`LockLayer::margin`].
 const MARGIN: Duration = Duration::from_secs(1);
@@ -98,6 +101,7 @@ struct Terms {
     work_needs: Option<Duration>,
 }
 
+/// The options that each layer has; `wait`: those of a layer that can wait, too.
 macro_rules! options_of_terms {
     () => {
         /// Sets the lease at most. Default: the client's. The lease is cut to what remains of the invocation, and the
@@ -115,6 +119,9 @@ macro_rules! options_of_terms {
             self.terms.margin = margin;
             self
         }
+    };
+    (wait) => {
+        options_of_terms!();
 
         /// Waits for a lock that is held, until the deadline less the margin and what the work needs.
         #[must_use]
@@ -124,6 +131,7 @@ macro_rules! options_of_terms {
         }
     };
 }
+use options_of_terms;
 
 impl<F, R> LockLayer<F, R> {
     /// Creates a layer whose key is a function of the event and its context.
@@ -134,7 +142,7 @@ impl<F, R> LockLayer<F, R> {
         Self { terms: Terms::new(client), key: Arc::new(key), skipped: None }
     }
 
-    options_of_terms!();
+    options_of_terms!(wait);
 
     /// Ends the invocation with this result while another holds the lock.
     #[must_use]
@@ -153,7 +161,7 @@ impl<F> IdempotentLayer<F> {
         Self { terms: Terms::new(client), key: Arc::new(key), completed_ttl: COMPLETED_TTL }
     }
 
-    options_of_terms!();
+    options_of_terms!(wait);
 
     /// Sets the time for which a result counts, by the clocks of the callers. Default: an hour.
     #[must_use]
@@ -315,10 +323,15 @@ impl Terms {
             return Err(Error::invalid("margin", "the invocation is about to end: no time for any work"));
         }
         let request = request.lease(deadline.cut(self.lease)).heartbeats(Heartbeats::Manual);
-        match self.work_needs {
+        let asked = match self.work_needs {
             Some(needs) => self.client.acquire(request.wait(Wait::AtMost(left.saturating_sub(needs)))).await,
             None => self.client.try_acquire(request).await,
+        };
+        if !matches!(asked, Ok(Acquisition::Granted(_))) {
+            // A request without an answer may have acquired the lock: it is given back before the sandbox is frozen.
+            let _ = timeout_at(deadline.last_moment(), self.client.settled()).await;
         }
+        asked
     }
 
     /// Begins an attempt, unless there is a result that counts now.
@@ -396,6 +409,11 @@ impl Deadline {
         self.at.checked_sub(self.margin).unwrap_or(self.at)
     }
 
+    /// The time at which requests must have ended.
+    fn last_moment(self) -> Instant {
+        self.at.checked_sub(self.margin / 4).unwrap_or(self.at)
+    }
+
     /// This lease, or what remains of the invocation and the margin, if that is shorter.
     fn cut(self, lease: Duration) -> Duration {
         lease.min((self.at + self.margin).saturating_duration_since(Instant::now())).max(SHORTEST_LEASE)
@@ -403,8 +421,7 @@ impl Deadline {
 
     /// Releases a lock before the sandbox is frozen or killed.
     async fn give_back(self, guard: &Guard, release: Release) -> Result<(), Error> {
-        let reserve = self.margin / 4;
-        let until = self.at.checked_sub(reserve).unwrap_or(self.at).max(Instant::now() + reserve);
+        let until = self.last_moment().max(Instant::now() + self.margin / 4);
         timeout_at(until, guard.give_back(release)).await.unwrap_or_else(|_| Err(Error::abandoned())).map(drop)
     }
 

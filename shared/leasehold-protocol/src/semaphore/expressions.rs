@@ -60,8 +60,9 @@ impl RingOf {
     }
 }
 
-/// The free permits and those of the dead cover the request.
-const IS_AVAILABLE: &str = "#available >= :needed";
+/// The free permits and those of the dead cover the request. More free permits than there are do not count: a row that
+/// says so is damaged, and a transaction returns no row that would show it.
+const IS_AVAILABLE: &str = "#available >= :needed AND #available <= #capacity";
 
 /// The row has room for another holder.
 const HAS_ROOM: &str = "size(#holders) <= :room";

@@ -50,6 +50,10 @@ pub struct ListQuery {
 }
 
 impl ListQuery {
+    fn is_filtered(&self) -> bool {
+        self.state.is_some() || self.owner_name.is_some() || self.prefixes.is_some()
+    }
+
     fn is_within(&self, key: &LockKey) -> bool {
         let begins = |prefix: &String| key.partition().as_bytes().starts_with(prefix.as_bytes());
         self.prefixes.as_ref().is_none_or(|prefixes| prefixes.iter().any(begins))
@@ -109,6 +113,9 @@ const FILTERED_PAGE: i32 = 1000;
 
 /// The maximum number of requests of one listing. At that number the listing returns the rows it has and a cursor.
 const MAX_PAGES: usize = 10;
+
+/// The same for a listing of all rows. A page that ends before its limit has a megabyte, and an answer has four.
+const MAX_FULL_PAGES: usize = 5;
 
 impl LockTable {
     /// `client` must come from a configuration that went through [`leasehold_dynamodb::configure`].
@@ -270,6 +277,7 @@ impl LockTable {
     pub async fn list(&self, query: &ListQuery) -> Result<Page, Error> {
         let mut rows = Vec::new();
         let ends_anywhere = query.prefixes.is_none() || query.hides_next;
+        let max_pages = if query.is_filtered() { MAX_PAGES } else { MAX_FULL_PAGES };
         let mut start = query.after.as_ref().map(|key| self.checked_key(key)).transpose()?;
         for pages in 1.. {
             let (items, next) = self.list_once(query, query.limit - rows.len(), start).await?;
@@ -282,7 +290,7 @@ impl LockTable {
             }
             // With prefixes, a visible start of the next page must be a row that may be shown, so reading goes on until
             // there is one.
-            let is_enough = pages >= MAX_PAGES && (ends_anywhere || !rows.is_empty());
+            let is_enough = pages >= max_pages && (ends_anywhere || !rows.is_empty());
             if start.is_none() || rows.len() == query.limit || is_enough {
                 break;
             }
@@ -317,8 +325,7 @@ impl LockTable {
         start: Option<Item>,
     ) -> Result<(Vec<Item>, Option<Item>), Error> {
         let filter = expressions::filter(query.state, query.owner_name.as_deref());
-        let is_filtered = filter.expression.is_some() || query.prefixes.is_some();
-        let limit = if is_filtered { FILTERED_PAGE } else { i32::try_from(wanted).unwrap_or(i32::MAX) };
+        let limit = if query.is_filtered() { FILTERED_PAGE } else { i32::try_from(wanted).unwrap_or(i32::MAX) };
         let values = (!filter.values.is_empty()).then_some(filter.values);
         let Some(partition) = &query.partition else {
             let scan = self

@@ -12,6 +12,7 @@ mod access;
 mod cleanup;
 mod client;
 mod conformance;
+mod documented;
 mod events;
 mod faults;
 mod lengths;

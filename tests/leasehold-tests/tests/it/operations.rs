@@ -202,7 +202,7 @@ async fn every_operation_asks_for_a_token_but_probes() {
     Tokens::add(&path, entry).expect("written");
     let tokens = Some(Arc::new(Tokens::open(&path, false).expect("valid")));
     let guard = Guard::new(Ipv4Addr::LOCALHOST.into(), &[]);
-    let front = Front { guard, tokens, tls: None, name: "test".to_owned() };
+    let front = Front { guard, tokens, tls: None, states: None, name: "test".to_owned() };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
     let transport = HttpTransport::new(&format!("http://{}", listener.local_addr().expect("bound"))).expect("a URL");
     let server = Server::open(settings).await.expect("it opens");
