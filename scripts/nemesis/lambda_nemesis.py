@@ -29,6 +29,7 @@ CONTENDERS = ROOT / "scripts/contenders"
 COMMANDS = {
     "python": [os.environ.get("CONTEND_PYTHON", "python3"), "-m", "awslambdaric", "function.handler"],
     "typescript": ["node", str(CONTENDERS / "function.mjs")],
+    "rust": [os.environ.get("CONTEND_RUST_FUNCTION", str(ROOT / "target/debug/examples/function"))],
     "agent": [sys.executable, str(CONTENDERS / "function_of_agent.py")],
 }
 TIMEOUT = 2.0
@@ -129,7 +130,7 @@ class Nemesis:
             "contention": self.random.choice(("raise", "wait", "wait", "skip")),
             "seconds": self.random.choice((0.05, 0.2, 0.5)),
         }
-        if self.random.random() < ONCE:
+        if kind != "rust" and self.random.random() < ONCE:
             self.onces += 1
             number = self.random.randint(max(0, self.onces // 3 - RECENT), self.onces // 3)
             # The agent leaves records of another form than the wrappers do.
@@ -237,6 +238,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the events and the faults")
     parser.add_argument("--python", type=int, default=3, help="sandboxes at once")
     parser.add_argument("--typescript", type=int, default=3)
+    parser.add_argument("--rust", type=int, default=2)
     parser.add_argument(
         "--agent", type=int, default=2, help="sandboxes with an extension, and a function without a client"
     )

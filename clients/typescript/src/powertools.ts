@@ -95,14 +95,30 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
     responseData,
   }: IdempotencyRecord): Promise<void> {
     const attempt = this.#taken(idempotencyKey);
-    attempt?.succeed({ payload: attempt.payload, until: expiryTimestamp * 1000, result: responseData });
-    await attempt?.end;
+    if (attempt === undefined) throw new Error(`No attempt of ${idempotencyKey} is in progress in this process.`);
+    attempt.succeed({ payload: attempt.payload, until: expiryTimestamp * 1000, result: responseData });
+    await attempt.end;
   }
 
   protected async _deleteRecord({ idempotencyKey }: IdempotencyRecord): Promise<void> {
     const attempt = this.#taken(idempotencyKey);
-    attempt?.fail(new Error("the work failed"));
-    await attempt?.end.catch(() => undefined);
+    if (attempt === undefined) return this.#forget(idempotencyKey);
+    attempt.fail(new Error("the work failed"));
+    await attempt.end.catch(() => undefined);
+  }
+
+  /**
+   * Lets the event of a completed record run again: a time at which no result counts makes the next occurrence due. An
+   * attempt that is in progress elsewhere is left alone.
+   */
+  async #forget(idempotencyKey: string): Promise<void> {
+    const key = this.#prefix + idempotencyKey;
+    const begun = await begin(
+      (options) => this.#client.tryAcquire(key, { ...options, heartbeatInterval: false }),
+      "",
+      () => Infinity,
+    );
+    if (begun.kind === "attempt") await begun.guard.release();
   }
 
   protected async _getRecord(idempotencyKey: string): Promise<IdempotencyRecord> {

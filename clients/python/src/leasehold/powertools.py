@@ -11,6 +11,7 @@ An attempt in progress is a lock: a crashed one frees itself by its lease. Needs
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import Any
 
 try:
@@ -78,7 +79,8 @@ class LeaseholdPersistenceLayer(BasePersistenceLayer):
         attempt, guard, payload = self._attempts.pop(data_record.idempotency_key)
         until = (data_record.expiry_timestamp or 0) * 1000
         try:
-            guard.leaving = attempt.leaving(Record(payload, until, data_record.response_data))
+            now = self._client._core.world.epoch_ms()
+            guard.leaving = attempt.leaving(Record(payload, until, data_record.response_data), now)
         except BaseException:
             guard.abort()
             raise
@@ -86,8 +88,22 @@ class LeaseholdPersistenceLayer(BasePersistenceLayer):
 
     def _delete_record(self, data_record: DataRecord) -> None:
         attempt = self._attempts.pop(data_record.idempotency_key, None)
-        if attempt is not None:
+        if attempt is None:
+            self._forget(data_record.idempotency_key)
+        else:
             attempt[1].abort()
+
+    def _forget(self, key: str) -> None:
+        """Lets the event of a completed record run again: a time at which no result counts makes the next
+        occurrence due. An attempt that is in progress elsewhere is left alone."""
+
+        def ask(**options: Any) -> Guard | Held:
+            options |= {"staleness": "clock", "manual_heartbeats": True}
+            return self._client.try_acquire(self._prefix + key, **options)
+
+        begun = begin(ask, "", lambda: math.inf)
+        if isinstance(begun, Attempt):
+            begun.guard.release()
 
     def _get_record(self, idempotency_key: str) -> DataRecord:
         try:
