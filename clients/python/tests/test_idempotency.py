@@ -12,6 +12,7 @@ from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig
 from aws_lambda_powertools.utilities.idempotency import idempotent as powertools_idempotent
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyAlreadyInProgressError,
+    IdempotencyItemAlreadyExistsError,
     IdempotencyValidationError,
 )
 from conftest import MakeClient, eventually
@@ -306,15 +307,30 @@ def test_completed_record_that_is_deleted_runs_again(client: Client, key: str) -
 def test_attempt_elsewhere_outlives_a_deletion(client: Client, make_client: MakeClient, key: str) -> None:
     other = LeaseholdPersistenceLayer(make_client())
     decorate: Any = powertools_idempotent
-    second = decorate(lambda event, context: "second", persistence_store=other)
     event = {"id": key}
+    runs: list[Any] = []
 
-    def work(event: Any, context: Any) -> str:
+    def work(event: Any, context: Any) -> int:
+        runs.append(event)
         for _ in range(2):
             with pytest.raises(IdempotencyAlreadyInProgressError):
                 invoked(second, event)
             other.delete_record(event, ValueError())
-        return "first"
+        with pytest.raises(IdempotencyItemAlreadyExistsError):
+            other.save_success(event, "not its own")
+        return len(runs)
 
     first = decorate(work, persistence_store=LeaseholdPersistenceLayer(client))
-    assert [invoked(first, event), invoked(second, event)] == ["first", "first"]
+    second = decorate(work, persistence_store=other)
+    assert [invoked(first, event), invoked(second, event)] == [1, 1]
+    with pytest.raises(IdempotencyItemAlreadyExistsError):
+        other.save_success(event, "too late")
+
+
+def test_result_of_an_attempt_that_began_in_another_process_is_stored(client: Client, key: str) -> None:
+    layer = LeaseholdPersistenceLayer(client)
+    decorate: Any = powertools_idempotent
+    handler = decorate(lambda event, context: "run", persistence_store=layer)
+    invoked(handler, {"id": f"{key}-other"})
+    layer.save_success({"id": key}, "from a replay")
+    assert invoked(handler, {"id": key}) == "from a replay"

@@ -34,7 +34,10 @@ export interface ReleaseOptions extends CallOptions {
 }
 
 /** Returns the members of a release that say what is done. */
-export function completionOf({ completed, completedTtl }: ReleaseOptions): { completed?: string; completedTtlMs?: number } {
+export function completionOf({ completed, completedTtl }: ReleaseOptions): {
+  completed?: string;
+  completedTtlMs?: number;
+} {
   return {
     ...(completed === undefined ? {} : { completed }),
     ...(completedTtl === undefined ? {} : { completedTtlMs: Math.ceil(millisecondsOf(completedTtl, "completedTtl")) }),

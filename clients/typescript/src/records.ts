@@ -67,11 +67,11 @@ export function compare({ payload }: Record, seen: string, key: string): void {
   if (payload !== seen) throw new PayloadMismatchError(`Another payload came under the key ${JSON.stringify(key)}.`);
 }
 
-/** Begins an attempt by `ask`, unless there is a result that counts now: `now` is in milliseconds since 1970. */
+/** Begins an attempt by `ask`, unless there is a result that counts at this time, in milliseconds since 1970; default: now. */
 export async function begin(
   ask: (options: TryAcquireOptions) => Promise<Guard | Held>,
   payload: string,
-  now = (): number => Date.now(),
+  at?: number,
 ): Promise<Attempt | Held | Known> {
   for (let number = 1; ; ) {
     const occurrence = String(number).padStart(10, "0");
@@ -81,7 +81,7 @@ export async function begin(
     } catch (error) {
       if (!(error instanceof AlreadyDoneError) || error.lock?.lastOccurrence === undefined) throw error;
       const record = recordOf(error.lock);
-      if (now() < record.until) return { kind: "known", record };
+      if ((at ?? Date.now()) < record.until) return { kind: "known", record };
       number = Number(error.lock.lastOccurrence) + 1;
     }
   }

@@ -218,9 +218,19 @@ test("attempt elsewhere outlives a deletion, and is completed by itself alone", 
       await assert.rejects(second(event, contextOf()), IdempotencyAlreadyInProgressError);
       await layer.deleteRecord(event);
     }
-    await assert.rejects(layer.saveSuccess(event, "not its own"), /No attempt/);
+    await assert.rejects(layer.saveSuccess(event, "not its own"), /Another attempt/);
     return "first";
   }, client);
   assert.equal(await first(event, contextOf()), "first");
+  await assert.rejects(layer.saveSuccess(event, "too late"), /Another attempt/);
   assert.equal(await second(event, contextOf()), "first");
+});
+
+test("result of an attempt that began in another process is stored", async () => {
+  const event = { id: freshKey(), amount: 7 };
+  const layer = new LeaseholdPersistenceLayer(client);
+  const handler = wrapped(async () => "run", layer);
+  await handler({ ...event, id: freshKey() }, contextOf());
+  await layer.saveSuccess(event, "from a replay");
+  assert.equal(await handler(event, contextOf()), "from a replay");
 });

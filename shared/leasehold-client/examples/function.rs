@@ -1,5 +1,5 @@
-//! A function for `scripts/contend.sh`: works under a lock, by the layers of the Rust client, and writes to the store of
-//! the nemesis.
+//! A function for `scripts/contend.sh`: works under a lock, by the layers of the Rust client, and writes to the store
+//! of the nemesis.
 
 #![allow(clippy::disallowed_methods, reason = "the pauses of a contender are its behaviour")]
 

@@ -132,8 +132,8 @@ impl Release {
         self
     }
 
-    /// Sets the time for which the completed occurrence is remembered at least. After it, and the retention of all rows,
-    /// the row may go. Default: for ever.
+    /// Sets the time for which the completed occurrence is remembered at least. After it, and the retention of all
+    /// rows, the row may go. Default: for ever.
     #[must_use]
     pub fn completed_ttl(mut self, ttl: Duration) -> Self {
         self.completed_ttl = Some(ttl);

@@ -27,8 +27,8 @@ pub const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 pub const MIN_LEASE_MS: u64 = 100;
 /// The longest lease: a day.
 pub const MAX_LEASE_MS: u64 = 86_400_000;
-/// The longest time for which a completed occurrence is remembered, if not for ever: ten years. A longer one is a mistake
-/// in the unit.
+/// The longest time for which a completed occurrence is remembered, if not for ever: ten years. A longer one is a
+/// mistake in the unit.
 pub const MAX_COMPLETED_TTL_MS: u64 = 10 * 366 * 86_400_000;
 /// The lease of a caller that names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;

@@ -75,9 +75,7 @@ class Attempt:
         """The end of an attempt that succeeded. The row may go when the result counts no more. `now` is in
         milliseconds since 1970."""
         left = max(0.001, (record.until - now) / 1000)
-        return Leaving(
-            record.text(), completed=self.occurrence, completed_ttl=left if left <= LONGEST_TTL else None
-        )
+        return Leaving(record.text(), completed=self.occurrence, completed_ttl=left if left <= LONGEST_TTL else None)
 
 
 def begin(ask: Callable[..., Guard | Held], payload: str, epoch_ms: Callable[[], float]) -> Attempt | Held | Record:

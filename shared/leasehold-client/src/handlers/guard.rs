@@ -20,9 +20,9 @@ const FROZEN: Duration = Duration::from_secs(1);
 
 /// The lock of an invocation. Hand [`InvocationGuard::fencing_token`] to each resource that the work writes to.
 ///
-/// The layer sends heartbeats, whose leases never outlast the invocation by more than the margin, and releases the lock.
-/// After a freeze of the sandbox, and after a second in which the handler did not await anything, the guard believes in
-/// nothing until a heartbeat was answered.
+/// The layer sends heartbeats, whose leases never outlast the invocation by more than the margin, and releases the
+/// lock. After a freeze of the sandbox, and after a second in which the handler did not await anything, the guard
+/// believes in nothing until a heartbeat was answered.
 pub struct InvocationGuard {
     guard: Guard,
     deadline: Deadline,

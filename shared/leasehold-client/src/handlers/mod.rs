@@ -282,7 +282,7 @@ where
             let result = terms.until_the_deadline(&guard, deadline, work).await;
             match result {
                 Ok(result) => {
-                    let record = Record::new(payload, millis(since_epoch() + ttl), &result)?;
+                    let record = Record::new(payload, millis(since_epoch().saturating_add(ttl)), &result)?;
                     let release = remembered(Release::new().data(record.text()?).completed(occurrence), ttl);
                     deadline.give_back(&guard, release).await?;
                     Ok(result)

@@ -29,8 +29,8 @@ pub(crate) const LAST_COUNTABLE_TOKEN: u64 = NUMBER_LIMIT - 2;
 /// The longest lease of another client that is accepted, in decimal digits of milliseconds: thirty thousand years.
 pub(crate) const MAX_LEASE_DIGITS: usize = 15;
 
-/// `occurrenceSeconds` of a row that never expires: a hundred years, in which nobody comes back. An expression can add a
-/// number to the clock, and cannot leave an attribute out.
+/// `occurrenceSeconds` of a row that never expires: a hundred years, in which nobody comes back. An expression can add
+/// a number to the clock, and cannot leave an attribute out.
 pub(crate) const FOREVER_SECONDS: u64 = 100 * 366 * 24 * 3600;
 
 /// The values that the service adds to a request: fresh for each attempt at a write.
