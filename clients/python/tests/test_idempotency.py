@@ -327,7 +327,7 @@ def test_attempt_elsewhere_outlives_a_deletion(client: Client, make_client: Make
         other.save_success(event, "too late")
 
 
-def test_result_of_an_attempt_that_began_in_another_process_is_stored(client: Client, key: str) -> None:
+def test_result_of_an_attempt_begun_elsewhere_is_stored(client: Client, key: str) -> None:
     layer = LeaseholdPersistenceLayer(client)
     decorate: Any = powertools_idempotent
     handler = decorate(lambda event, context: "run", persistence_store=layer)

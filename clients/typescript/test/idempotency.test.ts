@@ -209,7 +209,7 @@ test("completed record that is deleted runs again", async () => {
   for (const run of [2, 2]) assert.equal(await handler(event, contextOf()), run);
 });
 
-test("attempt elsewhere outlives a deletion, and is completed by itself alone", async () => {
+test("attempt elsewhere ends by itself alone", async () => {
   const event = { id: freshKey(), amount: 7 };
   const layer = new LeaseholdPersistenceLayer(service.client());
   const second = wrapped(async () => "second", layer);
@@ -226,7 +226,7 @@ test("attempt elsewhere outlives a deletion, and is completed by itself alone", 
   assert.equal(await second(event, contextOf()), "first");
 });
 
-test("result of an attempt that began in another process is stored", async () => {
+test("result of an attempt begun elsewhere is stored", async () => {
   const event = { id: freshKey(), amount: 7 };
   const layer = new LeaseholdPersistenceLayer(client);
   const handler = wrapped(async () => "run", layer);
