@@ -537,6 +537,8 @@ agent_layers() {
         fi
         aws s3 cp --quiet "$work/$name" "s3://releases/$name"
     done
+    aws iam create-role --role-name holder --assume-role-policy-document '{"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]}' >/dev/null
     deploy_leasehold layers Authorizer=NONE TableDeletionPolicy=Delete AgentLayerBucket=releases "AgentLayerVersion=$version"
     for layer in x86_64:x86_64:AgentLayerArn aarch64:arm64:AgentLayerArm64Arn; do
         IFS=: read -r machine name output <<<"$layer"
