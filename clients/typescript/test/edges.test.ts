@@ -270,7 +270,7 @@ describe("decorators", () => {
   });
 });
 
-test("warnings go to the logger of the client, with their parts as members", async () => {
+test("warnings go to the logger of the client, with members", async () => {
   const key = freshKey();
   await using proxy = await FaultProxy.start(service.url);
   const said: { message: string; fields: LogFields }[] = [];

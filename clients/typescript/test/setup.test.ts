@@ -138,7 +138,7 @@ describe("many requests at once", () => {
     text: () => Promise.resolve('{"type":"not-found","status":404}'),
   };
 
-  test("share few connections, in the order in which they were asked for", async () => {
+  test("share few connections, first come, first served", async () => {
     const order: string[] = [];
     let [underWay, most] = [0, 0];
     const fetch: Fetch = async (url) => {
@@ -159,7 +159,7 @@ describe("many requests at once", () => {
     );
   });
 
-  test("leave a request its time, and the place of one that was given up", async () => {
+  test("leave the places of those that were given up", async () => {
     let asked = 0;
     const fetch: Fetch = (_, { signal }) => {
       asked += 1;

@@ -1,7 +1,8 @@
 """Spans, metrics and the W3C trace context, by OpenTelemetry where `opentelemetry-api` is installed.
 
-Keys are in spans only: as attributes of metrics they would have no bound. A failure has the attribute `error.type`, in spans
-and metrics, as the semantic conventions have it; that a lock is held is an answer, and no failure.
+Keys are in spans only: as attributes of metrics they would have no bound. A failure has the
+attribute `error.type`, in spans and metrics, as the semantic conventions have it; that a lock is held is an answer,
+and no failure.
 
 | metric | unit | attributes |
 |---|---|---|
