@@ -332,6 +332,28 @@ def check_waking():
     assert not any(one["LoggingConfiguration"]["IncludeExecutionData"] for one in express), express
 
 
+def check_redrives():
+    """EventBridge tells the clean-up of each child of run-under-lock that is redriven, and of no other execution."""
+    [rule] = [
+        rule
+        for name, rule in stacks.of_type(stacks.resources_with({}), "AWS::Events::Rule")
+        if "redriveCount" in rule["EventPattern"]["detail"]
+    ]
+    detail = rule["EventPattern"]["detail"]
+    assert (detail["status"], detail["redriveCount"]) == (["RUNNING"], [{"numeric": [">", 0]}]), detail
+    prepare = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())["States"]["Prepare"]
+    [name] = detail["name"]
+    assert f"'{name['prefix']}'" in prepare["Assign"]["child"], "the rule is about other names than the children's"
+    [machine] = detail["stateMachineArn"]
+    assert machine["wildcard"]["Fn::Sub"].endswith(":stateMachine:${RunnableStateMachines}"), machine
+    [target] = rule["Targets"]
+    assert target["Arn"] == {"Ref": "CleanupStateMachine"}, target
+    event = json.loads(target["InputTransformer"]["InputTemplate"].replace("<arn>", '"arn"'))
+    assert event == {"detail": {"executionArn": "arn", "status": "RUNNING", "input": "{}"}}, event
+    letters = stacks.resources_with({})["CleanupDeadLettersPolicy"]["Properties"]["PolicyDocument"]
+    assert stacks.mentions(letters, "RedrivenChildRule"), "an event that starts no clean-up is lost"
+
+
 def check_exports():
     """Another table changes no export: CloudFormation refuses to change one that another stack imports."""
     before, after = (

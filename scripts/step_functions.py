@@ -162,6 +162,28 @@ def make_stack():
     )
     target = {"Id": "cleanup", "Arn": arns["cleanup-machine"], "RoleArn": ROLE}
     events.put_targets(Rule="leasehold-cleanup", Targets=[target])
+    events.put_rule(
+        Name="leasehold-redriven-child",
+        EventPattern=json.dumps(
+            {
+                "source": ["aws.states"],
+                "detail-type": ["Step Functions Execution Status Change"],
+                "detail": {
+                    "stateMachineArn": [{"wildcard": arns["child"].replace(":child", ":ch*")}],
+                    "name": [{"prefix": "leasehold-"}],
+                    "status": ["RUNNING"],
+                    "redriveCount": [{"numeric": [">", 0]}],
+                },
+            }
+        ),
+    )
+    transformer = {
+        "InputPathsMap": {"arn": "$.detail.executionArn"},
+        "InputTemplate": '{"detail": {"executionArn": <arn>, "status": "RUNNING", "input": "{}"}}',
+    }
+    events.put_targets(
+        Rule="leasehold-redriven-child", Targets=[{**target, "Id": "stop", "InputTransformer": transformer}]
+    )
 
 
 def make_function(name, handler):
@@ -658,6 +680,33 @@ def aborted():
         assert str(refusal) == "LockLost", refusal
 
 
+def redriven_child_is_stopped():
+    """EventBridge's word that a child was redriven stops it, and no other execution. The local AWS has no redrive: the
+    events are written here."""
+    children = [start("child", name, seconds=60) for name in (f"leasehold-{uuid.uuid4()}", f"mine-{uuid.uuid4()}")]
+    first_run = start("child", f"leasehold-{uuid.uuid4()}", seconds=3)
+    for child, redrives in ((children[0], 1), (children[1], 1), (first_run, 0)):
+        detail = {
+            "executionArn": child,
+            "stateMachineArn": arns["child"],
+            "name": child.rsplit(":", 1)[1],
+            "status": "RUNNING",
+            "input": '{"seconds": 60}',
+            "redriveCount": redrives,
+        }
+        entry = {
+            "Source": "aws.states",
+            "DetailType": "Step Functions Execution Status Change",
+            "Detail": json.dumps(detail),
+        }
+        assert events.put_events(Entries=[entry])["FailedEntryCount"] == 0
+    described = end_of(children[0], 30)
+    assert (described["status"], described["error"]) == ("ABORTED", "LockLost"), described
+    succeeded(first_run)
+    assert sfn.describe_execution(executionArn=children[1])["status"] == "RUNNING"
+    sfn.stop_execution(executionArn=children[1])
+
+
 def map_of_keys_aborted():
     """A Map of 20 keys that is aborted at any moment leaves no lock, or its clean-up fails and says why."""
     random = Random(20)
@@ -981,6 +1030,7 @@ STORIES = [
     wrong_input,
     repeated_start,
     aborted,
+    redriven_child_is_stopped,
     map_of_keys_aborted,
     late_acquire,
     late_heartbeat,

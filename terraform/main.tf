@@ -1522,6 +1522,49 @@ resource "aws_cloudwatch_event_target" "cleanup" {
   }
 }
 
+resource "aws_cloudwatch_event_rule" "redriven_child" {
+  name        = "${var.name}-redriven-child"
+  description = "Children of run-under-lock that were redriven, without the lock"
+  event_pattern = jsonencode({
+    source        = ["aws.states"]
+    "detail-type" = ["Step Functions Execution Status Change"]
+    detail = {
+      stateMachineArn = [
+        {
+          wildcard = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
+        },
+      ]
+      name         = [{ prefix = "leasehold-" }]
+      status       = ["RUNNING"]
+      redriveCount = [{ numeric = [">", 0] }]
+    }
+  })
+}
+
+resource "aws_cloudwatch_event_target" "redriven_child" {
+  rule      = aws_cloudwatch_event_rule.redriven_child.name
+  target_id = "stop"
+  arn       = aws_sfn_state_machine.cleanup.arn
+  role_arn  = aws_iam_role.cleanup_rule.arn
+
+  input_transformer {
+    input_template = "{\"detail\": {\"executionArn\": <arn>, \"status\": \"RUNNING\", \"input\": \"{}\"}}"
+
+    input_paths_map {
+      arn = "$.detail.executionArn"
+    }
+  }
+
+  retry_policy {
+    maximum_event_age_in_seconds = 3600
+    maximum_retry_attempts       = 60
+  }
+
+  dead_letter_config {
+    arn = aws_sqs_queue.cleanup_dead_letters.arn
+  }
+}
+
 resource "aws_iam_role" "cleanup_rule" {
   name_prefix = "${substr(var.name, 0, 14)}-cleanup-rule-"
   assume_role_policy = jsonencode({
@@ -1562,7 +1605,11 @@ resource "aws_sqs_queue_policy" "cleanup_dead_letters" {
         Principal = { Service = "events.amazonaws.com" }
         Action    = "sqs:SendMessage"
         Resource  = aws_sqs_queue.cleanup_dead_letters.arn
-        Condition = { ArnEquals = { "aws:SourceArn" = aws_cloudwatch_event_rule.cleanup.arn } }
+        Condition = {
+          ArnEquals = {
+            "aws:SourceArn" = [aws_cloudwatch_event_rule.cleanup.arn, aws_cloudwatch_event_rule.redriven_child.arn]
+          }
+        }
       },
     ]
   })
