@@ -1,8 +1,8 @@
 """Tests in virtual time that no redriven execution works without the lock.
 
-Called by step-functions.sh: the local AWS has no redrive. Each definition is aborted as it enters each of its states, or
-while each of its tasks is under way. The clean-up releases what it held, at once or late, somebody else takes the lock, and
-an operator redrives the execution.
+Called by step-functions.sh: the local AWS has no redrive. Each definition is aborted as it enters each of its states,
+or while each of its tasks is under way. The clean-up releases what it held, at once or late, somebody else takes the
+lock, and an operator redrives the execution.
 """
 
 import itertools
@@ -19,7 +19,7 @@ MACHINE = "arn:aws:states:eu-west-1:123456789012:stateMachine:locked-export"
 GUARD = "{% $states.context.Execution.RedriveCount > $lockRedrives ? $error('LockLost') : 3600 %}"
 GUARD_OF_CHILD = "{% $states.context.Execution.RedriveCount > 0 ? $error('LockLost') : 3600 %}"
 CHILD_SECONDS = 40
-# The time from an abort to the redrive: within the lease, the clean-up's first pass may be under way, its last is not over.
+# The time from an abort to the redrive. The last pass of the clean-up comes later.
 REDRIVEN_AFTER = 20
 
 
@@ -78,6 +78,8 @@ class Service:
         self.working_until = now + 5
         return 5, {}
 
+    MoreWork = Work
+
     def StartChild(self, arguments, now):
         self.work(now)
         self.child_until = now + CHILD_SECONDS
@@ -115,9 +117,7 @@ class Service:
 
     def get(self, payload, now):
         free = self.holder is None
-        holders = (
-            [] if free else [{"holderId": "h", "version": str(now), "leaseDurationMs": 60_000, "permits": 1}]
-        )
+        holders = [] if free else [{"holderId": "h", "version": str(now), "leaseDurationMs": 60_000, "permits": 1}]
         ticket = {"ticketId": self.ticket, "version": "1", "leaseDurationMs": 360_000, "permits": 1, "number": 1}
         queue = [ticket] if self.ticket else []
         view = {"holders": holders, "queue": queue, "available": int(free), "capacity": 1, "epoch": "e"}
@@ -152,7 +152,13 @@ def with_work(name, holding, heartbeat, guard):
     """The definition with two tasks of its author's, and a heartbeat between them."""
     machine = definition(name)
     states = machine["States"][holding]["Branches"][0]["States"]
-    work = {"Type": "Task", "Resource": "work", "Arguments": {}, "TimeoutSeconds": guard, "Output": "{% $states.input %}"}
+    work = {
+        "Type": "Task",
+        "Resource": "work",
+        "Arguments": {},
+        "TimeoutSeconds": guard,
+        "Output": "{% $states.input %}",
+    }
     machine["States"][holding]["Branches"][0]["StartAt"] = "Work"
     copy = json.loads(json.dumps(states[heartbeat]))
     del copy["End"]
@@ -162,8 +168,6 @@ def with_work(name, holding, heartbeat, guard):
     del states["YourWork"]
     return machine
 
-
-Service.MoreWork = Service.Work
 
 MACHINES = {
     "run-under-lock": (definition("run-under-lock"), {"key": "k", "stateMachineArn": MACHINE, "pollSeconds": 1}),
@@ -176,7 +180,7 @@ MACHINES = {
 
 
 def redriven(name, clean_up_after, **abort):
-    """Runs the machine, redrives it where it was aborted, and returns its service and ending. None: it was not aborted."""
+    """Redrives the machine where it was aborted; returns its service, ending and work. None: it was not aborted."""
     machine, given = MACHINES[name]
     abort_at = abort.get("at_state")
     service = Service(clean_up_after, abort.get("in_task"))
@@ -222,8 +226,8 @@ def no_work_without_the_lock(name):
 def a_child_works_no_more():
     """A child whose tasks have the guard does nothing after a redrive, wherever it was aborted."""
     work = {"Type": "Task", "Resource": "work", "Arguments": {}, "TimeoutSeconds": GUARD_OF_CHILD}
-    child = {"StartAt": "Work", "States": {"Work": {**work, "Next": "MoreWork"}, "MoreWork": {**work, "Next": "End"}}}
-    child["States"]["End"] = {"Type": "Pass"}
+    states = {"Work": {**work, "Next": "MoreWork"}, "MoreWork": {**work, "Next": "End"}, "End": {"Type": "Pass"}}
+    child = {"StartAt": "Work", "States": states}
     for abort_at in (1, 2):
         done = []
 

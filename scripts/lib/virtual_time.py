@@ -165,9 +165,9 @@ class Execution:
                     frame.branches[later] = before[later]
                 raise
         if failures:
-            self.now, _, failure = min(failures, key=lambda failed: failed[:2])
+            self.now, _, first = min(failures, key=lambda failed: failed[:2])
             frame.branches = None
-            raise failure
+            raise first
         self.now = max(ended)
         return [branch.value for branch in frame.branches]
 

@@ -7,8 +7,8 @@
 //! the lock by another one. A lock that the execution does not hold is left alone, because the release proves
 //! possession by the lease id.
 //!
-//! An execution that was redriven acquires anew, and its acquisitions tell how often it was redriven before. Those that are
-//! younger than the end of the execution are left alone: the execution runs again.
+//! An execution that was redriven acquires anew, and its acquisitions tell how often it was redriven before. Those that
+//! are younger than the end of the execution are left alone: the execution runs again.
 //!
 //! The row of a semaphore has many holders and tickets. The owner name of an execution's entry ends with `#` and the
 //! acquisition.
@@ -33,8 +33,8 @@ struct Detail {
     execution_arn: String,
     /// The one acquisition to release, where the execution itself requests the clean-up.
     acquisition: Option<String>,
-    /// The number of redrives before this end of the execution. A redriven execution may hold a lock by an acquisition that is
-    /// younger than this end.
+    /// The number of redrives before this end of the execution. A redriven execution may hold a lock by an acquisition
+    /// that is younger than this end.
     redrive_count: Option<u64>,
     /// A JSON document in a string; null where it is too long for an event.
     input: Option<String>,
@@ -186,8 +186,8 @@ impl Holder<'_> {
         Ok(outcome)
     }
 
-    /// Whether the execution asked after a redrive that followed the end that is cleaned up: the text ends with `.` and the
-    /// number of redrives before it.
+    /// Whether the execution asked after a redrive that followed the end that is cleaned up: the text ends with `.` and
+    /// the number of redrives before it.
     fn is_younger(&self, acquisition: &str) -> bool {
         let redrives_before = acquisition.rsplit_once('.').and_then(|(_, count)| count.parse::<u64>().ok());
         self.redrives.zip(redrives_before).is_some_and(|(redrives, before)| before > redrives)
