@@ -55,6 +55,12 @@ MUTANTS = (
     ("check_redrives", r'redriveCount: \[{ numeric: \[">", 0\] }\]', 'redriveCount: [{ numeric: [">", 1] }]'),
     ("check_redrives", r"name: \[{ prefix: leasehold- }\]", "name: [{ prefix: lease- }]"),
     ("check_redrives", r", !GetAtt RedrivenChildRule.Arn\]", "]"),
+    ("check_children", r"status: \[SUCCEEDED, FAILED, TIMED_OUT, ABORTED\]", "status: [SUCCEEDED, FAILED, TIMED_OUT]"),
+    (
+        "check_children",
+        r"- Id: wake\n          Arn: !Ref ChildEnded",
+        "- Id: wake\n          Arn: !Ref CleanupStateMachine",
+    ),
     ("check_exports", r"  TableArn: { Value", "  TableArn: { Export: { Name: table }, Value"),
     ("check_key_names", r"    DependsOn: KeyNamesGuard\n", ""),
     ("check_key_names", r"      TableName: !Sub \$\{AWS::StackName\}-key-names-cannot-change\n", ""),

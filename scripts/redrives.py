@@ -85,6 +85,11 @@ class Service:
         self.child_until = now + CHILD_SECONDS
         return 0.1, {"ExecutionArn": MACHINE.replace(":stateMachine:", ":execution:") + ":" + arguments["Name"]}
 
+    def AwaitEnd(self, _, now):
+        if self.child_until is None:
+            raise TaskError("DynamoDb.ConditionalCheckFailedException")
+        return self.child_until - now, {}
+
     def LookAtChild(self, _, now):
         return 0.1, {"Status": "RUNNING" if self.child_until else "SUCCEEDED", "Output": "{}"}
 

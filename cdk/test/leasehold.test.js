@@ -208,7 +208,7 @@ test("rule of cleanUpAfter may fill the queue of dead letters", () => {
   });
   const [policy] = made(template, "AWS::SQS::QueuePolicy");
   const senders = policy.Properties.PolicyDocument.Statement[0].Condition.ArnEquals["aws:SourceArn"];
-  const all = made(template, "AWS::Events::Rule");
+  const all = made(template, "AWS::Events::Rule").filter((rule) => rule.Properties.Targets[0].DeadLetterConfig);
   assert.deepStrictEqual(senders.length, all.length, JSON.stringify(senders));
   const rules = all.filter((rule) => JSON.stringify(rule).includes("ABORTED"));
   assert.deepStrictEqual(rules.length, 2, JSON.stringify(rules));

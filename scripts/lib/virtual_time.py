@@ -180,6 +180,9 @@ class Execution:
             if failure.seconds > limit:
                 raise TaskError("States.Timeout") from None
             raise
+        if seconds > limit:
+            self.now += limit
+            raise TaskError("States.Timeout")
         self.now += seconds
         return result
 
@@ -230,6 +233,7 @@ class Execution:
                 "RedriveCount": self.redrives,
             },
             "StateMachine": {"Name": "run-under-lock"},
+            "Task": {"Token": "token"},
             "State": {"Name": name, "EnteredTime": entered.replace("+00:00", "Z"), "RetryCount": 0},
         }
 
