@@ -29,7 +29,8 @@ pub(crate) struct BackupArgs {
 
 /// Make a database for `leasehold serve` of a backup, in which no old fencing token is given again.
 ///
-/// Each fencing token starts above all that were given, and the holders of the time of the backup lose their locks.
+/// Each fencing token starts above all that were given, and the holders and waiters of the time of the backup lose
+/// their locks and places.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// The backup.
@@ -84,12 +85,15 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let RestoreArgs { table: table_name, partition_key, sort_key, .. } = args;
     let schema = TableSchema { table_name, partition_key, sort_key };
     let table = LockTable::new(client, schema, Policy::default(), Clock::system());
-    let raised = table.raise_tokens().await.map_err(Failure::failed)?;
+    let restored = table.restore().await.map_err(Failure::failed)?;
     drop(table);
     // The end of the engine writes its log into the file.
     drop(engine);
     keep(copy, &args.db)?;
-    note(&format!("leasehold: {} is ready; the tokens of {raised} locks start anew", args.db.display()));
+    note(&format!(
+        "leasehold: {} is ready; {restored} locks have no holder, and their tokens start anew",
+        args.db.display()
+    ));
     Ok(())
 }
 

@@ -117,7 +117,11 @@ impl TerraformArgs {
     /// The environment that Terraform's `http` backend reads. Its locks have a path and methods that any gateway knows.
     fn environment(&self, url: &str, state: &Name, grant: &Grant) -> Vec<(&'static str, String)> {
         let at = |path| format!("{}{path}?state={}", url.trim_end_matches('/'), state.as_str());
+        // Terraform saves twice before it writes `errored.tfstate`, and repeats each save. It must be done with that
+        // within the grace of a default lease, when the lock is lost with the service.
+        let retries = std::env::var("TF_HTTP_RETRY_MAX").unwrap_or_else(|_| "1".to_owned());
         vec![
+            ("TF_HTTP_RETRY_MAX", retries),
             ("TF_HTTP_ADDRESS", at(PATH)),
             ("TF_HTTP_UPDATE_METHOD", "POST".to_owned()),
             ("TF_HTTP_LOCK_ADDRESS", at(LOCK_PATH)),

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::operator::in_folder;
 use crate::support::{Serve, command, end, first_line, folder, kill, leasehold, pause, text_of};
 
 /// The key of the lock of the state that these tests use.
@@ -177,6 +178,43 @@ async fn older_token_is_refused_when_the_table_is_an_old_copy() {
     assert_eq!(backend.write("moe", "3").await, CONFLICT);
     assert_eq!(backend.lock("moe").await.0, CONFLICT);
     assert_eq!(backend.state().await.as_deref(), Some("2"));
+    // Terraform does not unlock what it was refused.
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+}
+
+#[tokio::test]
+async fn holder_of_the_time_of_a_backup_writes_nothing_when_the_table_was_restored() {
+    let folder = folder();
+    let states = folder.path().join("states");
+    let start = async |db: &str| {
+        let args = ["--listen", "127.0.0.1:0", "--db", db, "--terraform-state", text_of(&states)];
+        Serve::spawn(command(folder.path(), &args)).await
+    };
+    let backend = async |db: &str| Backend { serve: start(db).await, folder: crate::support::folder() };
+    let before = backend("old.db").await;
+    assert_eq!(before.lock("moe").await.0, OK);
+    assert_eq!(in_folder(folder.path(), &["backup", "copy.db", "--db", "old.db"]).await.status, 0);
+    assert_eq!(before.unlock("moe").await, OK);
+    assert_eq!(before.lock("larry").await.0, OK);
+    assert_eq!(before.write("larry", "2").await, OK);
+    before.serve.signal("TERM");
+    before.serve.ended().await;
+    assert_eq!(in_folder(folder.path(), &["restore", "copy.db", "--db", "new.db"]).await.status, 0);
+    let after = backend("new.db").await;
+    assert_eq!(after.write("moe", "late").await, CONFLICT);
+    assert_eq!(after.lock("moe").await.0, CONFLICT);
+    assert_eq!(after.state().await.as_deref(), Some("2"));
+    assert_eq!(after.lock("curly").await.0, OK);
+    assert_eq!(after.write("curly", "3").await, OK);
+}
+
+#[tokio::test]
+async fn unlock_without_an_id_breaks_nothing() {
+    let backend = Backend::start(&[]).await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    let (status, problem) = answered(backend.request("UNLOCK", "").json(&json!({}))).await;
+    assert_eq!((status, &problem["field"]), (StatusCode::BAD_REQUEST, &json!("ID")));
+    assert_eq!(backend.write("moe", "1").await, OK);
 }
 
 #[tokio::test]

@@ -191,12 +191,20 @@ impl Backend {
         if !asked.is_run {
             self.acquire(asked, &lease_id, LEASE_WITHOUT_HEARTBEATS_MS, &info).await?;
         }
-        self.change(asked, &lease_id, |_, _| Ok(())).await?;
-        Ok(done())
+        let fenced = self.change(asked, &lease_id, |_, _| Ok(())).await;
+        if let (Err(problem), false) = (&fenced, asked.is_run) {
+            // Terraform never unlocks what it was refused.
+            let given_back = self.release(asked, lease_id).await;
+            tracing::warn!(key = asked.name.key(), problem.detail, ?given_back, "a lock could not be fenced");
+        }
+        fenced.map(|()| done())
     }
 
     async fn unlock(&self, asked: &Asked, body: &[u8]) -> Result<Response, Problem> {
         let Some(info) = LockInfo::parse(body)? else { return self.force_unlock(asked).await };
+        if info.id.is_empty() {
+            return Err(Problem::invalid("ID", "ID must not be empty: it proves who holds the lock."));
+        }
         // A run of `leasehold terraform` gives its lock back at its own end.
         if !asked.is_run {
             self.release(asked, lease_id_of(&info.id)).await?;
@@ -286,7 +294,10 @@ impl Backend {
 fn raise(states: &States, name: &Name, token: u64) -> Result<(), Problem> {
     let fence = states.fence(name).map_err(|error| failing(&error))?;
     if token < fence {
-        return Err(conflict("The state has had a later holder: this run lost its lock, and nothing was written."));
+        return Err(conflict(
+            "The state has had a holder with a later token, and nothing was written. Either this run lost its lock, or the \
+             table of the locks is older than the folder: then make it anew with `leasehold restore`.",
+        ));
     }
     if token > fence {
         states.set_fence(name, token).map_err(|error| failing(&error))?;

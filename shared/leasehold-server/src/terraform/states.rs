@@ -2,7 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -11,6 +11,8 @@ use tempfile::NamedTempFile;
 
 /// The longest name of a state, in bytes.
 const MAX_NAME_BYTES: usize = 128;
+/// The beginning of the names of files that are being written. No state begins with a dot.
+const UNFINISHED: &str = ".leasehold-";
 
 /// The name of a state: letters, digits, `.`, `_` and `-`, at most 128, the first a letter or a digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -58,7 +60,7 @@ pub enum StatesError {
 pub struct States {
     folder: PathBuf,
     /// Locked for as long as the process lives.
-    _in_use: File,
+    in_use: File,
 }
 
 impl States {
@@ -72,7 +74,10 @@ impl States {
         // The folder itself: each path to it shares this lock.
         let in_use = File::open(folder).map_err(failed)?;
         match in_use.try_lock() {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), _in_use: in_use }),
+            Ok(()) => {
+                remove_unfinished(folder).map_err(failed)?;
+                Ok(Self { folder: folder.to_owned(), in_use })
+            }
             Err(TryLockError::WouldBlock) => Err(StatesError::InUse(folder.to_owned())),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
@@ -80,7 +85,17 @@ impl States {
 
     /// The state, if there is one.
     pub(super) fn read(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
-        if_exists(fs::read(self.path(name, "tfstate")))
+        let state = if_exists(fs::read(self.path(name, "tfstate")))?;
+        // A folder that is gone has no states to be missing.
+        if state.is_none() && !self.is_in_place()? {
+            return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
+        }
+        Ok(state)
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        let (now, opened) = (fs::metadata(&self.folder)?, self.in_use.metadata()?);
+        Ok((now.dev(), now.ino()) == (opened.dev(), opened.ino()))
     }
 
     /// The newest fencing token under which somebody could write the state: 0 if there was none.
@@ -105,6 +120,9 @@ impl States {
 
     /// Replaces the state, and keeps the version before. It is on disk when this returns.
     pub(super) fn write(&self, name: &Name, state: &[u8]) -> io::Result<()> {
+        if self.read(name)?.as_deref() == Some(state) {
+            return Ok(()); // a repeat: the version before stays
+        }
         let file = self.written(state)?;
         self.keep(name)?;
         self.put(file, &self.path(name, "tfstate"))
@@ -117,16 +135,20 @@ impl States {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Keeps the state as the version before. Whoever reads meanwhile sees the state.
+    /// Keeps the state, if there is one, as the version before. Whoever reads meanwhile sees the state.
     fn keep(&self, name: &Name) -> io::Result<()> {
         let (state, backup) = (self.path(name, "tfstate"), self.path(name, "tfstate.backup"));
-        if_exists(fs::remove_file(&backup))?;
-        if_exists(fs::hard_link(state, backup)).map(drop)
+        let beside = self.folder.join(format!("{UNFINISHED}{}", name.0));
+        if_exists(fs::remove_file(&beside))?;
+        match if_exists(fs::hard_link(state, &beside))? {
+            Some(()) => fs::rename(beside, backup),
+            None => Ok(()),
+        }
     }
 
     /// A new file with this content, which only its owner can read.
     fn written(&self, content: &[u8]) -> io::Result<NamedTempFile> {
-        let mut file = NamedTempFile::new_in(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.folder)?;
         file.write_all(content)?;
         file.as_file().sync_all()?;
         Ok(file)
@@ -141,6 +163,17 @@ impl States {
     fn path(&self, name: &Name, extension: &str) -> PathBuf {
         self.folder.join(format!("{}.{extension}", name.0))
     }
+}
+
+/// Removes what a process that was killed left.
+fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for file in fs::read_dir(folder)? {
+        let file = file?;
+        if file.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -203,13 +236,38 @@ mod tests {
             assert_eq!(states.read(&name).expect("read"), Some(state.into()));
             assert_eq!(kept(), before.map(Into::into));
         }
+        states.write(&name, b"3").expect("repeated");
+        assert_eq!(kept(), Some("2".into()), "a repeat changes nothing");
         states.remove(&name).expect("removed");
         states.remove(&name).expect("removed already");
         assert_eq!((states.read(&name).expect("read"), kept()), (None, Some("3".into())));
         states.write(&name, b"4").expect("written");
+        assert_eq!(kept(), Some("3".into()), "the last version that was removed");
         for file in fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("a file")) {
             let mode = file.metadata().expect("its mode").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file:?}");
         }
+    }
+
+    #[test]
+    fn unfinished_files_are_removed_when_the_folder_is_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(".leasehold-abc"), "half a state").expect("written");
+        fs::write(folder.path().join("network.tfstate"), "{}").expect("written");
+        let states = States::open(folder.path()).expect("free");
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+        assert!(states.read(&Name::parse("network").expect("plain")).expect("read").is_some());
+    }
+
+    #[test]
+    fn state_is_not_missing_when_its_folder_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, moved) = (folder.path().join("states"), folder.path().join("moved"));
+        let (states, name) = (States::open(&path).expect("free"), Name::parse("network").expect("plain"));
+        assert_eq!(states.read(&name).expect("read"), None);
+        fs::rename(&path, &moved).expect("moved");
+        states.read(&name).expect_err("there is no folder");
+        fs::create_dir(&path).expect("made");
+        states.read(&name).expect_err("another folder");
     }
 }
