@@ -9,13 +9,14 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{Ended, PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
 
