@@ -58,7 +58,8 @@ class Service:
         """The bytes of a request."""
         text = "" if body is None else body if isinstance(body, str) else json.dumps(body)
         return (
-            f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nAuthorization: Bearer {token or self.token}\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
+            f"Authorization: Bearer {token or self.token}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}"
         ).encode()
 
