@@ -79,7 +79,7 @@ async fn load_balancer_serves_a_lock() {
     assert_eq!((granted.status, &granted.body["outcome"]), (200, &json!("created")));
     assert_eq!(granted.headers["content-type"], "application/json");
     let held = by_path(&function, event("alb-acquire")).await;
-    assert_eq!((held.status, &held.body["outcome"]), (200, &json!("replayed")), "the same lease id");
+    assert_eq!((held.status, &held.body["outcome"]), (200, &json!("renewed")), "the same lease id");
     // With the attribute multi_value_headers.enabled of the target group.
     let mut multiple = event("alb-get");
     let answer = function.answer(&Serves::Everything, multiple.clone()).await.map(json_of).expect("an answer");
