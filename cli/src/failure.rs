@@ -48,9 +48,6 @@ pub(crate) mod status {
 
 const TRY_LATER: &str = "try again later, or wait longer with --wait or --extend";
 
-/// The advice to a caller without a right.
-const SIGN_HINT: &str = "; use --token, or --sigv4 with credentials that allow it";
-
 /// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -77,13 +74,6 @@ impl Failure {
 
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(status::USAGE, "usage", message)
-    }
-
-    /// The same for a command that cannot sign its requests.
-    pub(crate) fn without_signatures(mut self) -> Self {
-        self.message =
-            self.message.map(|message| message.replace(SIGN_HINT, "; use --token with a right to the state's lock"));
-        self
     }
 
     /// A closed output, which nobody reads: `leasehold ls | head` is no failure.
@@ -235,7 +225,7 @@ pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
         ErrorKind::WrongKind => {
             "; `leasehold get` shows what it is, and `leasehold run --help` says how to ask for a semaphore"
         }
-        ErrorKind::Forbidden => SIGN_HINT,
+        ErrorKind::Forbidden => "; use --token, or --sigv4 with credentials that allow it",
         _ => "",
     };
     format!("{message}{hint}")

@@ -77,7 +77,7 @@ pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
     let transport = args.common.transport().await?;
     args.expect_states(transport.as_ref(), &url).await?;
     let client = Client::new(transport);
-    let grant = args.acquire(&state, &client, &mut signals).await.map_err(Failure::without_signatures)?;
+    let grant = args.acquire(&state, &client, &mut signals).await?;
     args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,

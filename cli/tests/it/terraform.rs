@@ -401,20 +401,6 @@ async fn command_line_is_refused_when_terraform_could_not_use_it() {
 }
 
 #[tokio::test]
-async fn advice_names_no_signature_when_terraform_cannot_sign() {
-    let folder = folder();
-    let file = folder.path().join("tokens.json");
-    let mut add = leasehold(folder.path());
-    add.args(["token", "ci", "--file", text_of(&file), "--prefix", "orders/"]);
-    let token = end(add).await.stdout.trim().to_owned();
-    let backend = Backend::start(&["--token-file", text_of(&file)]).await;
-    let args = ["terraform", "--url", &backend.serve.base_url, "--token", &token, "--state", "network", "--", "true"];
-    let ended = in_folder(folder.path(), &args).await;
-    assert_eq!(ended.status, 77, "{ended:?}");
-    assert!(ended.stderr.contains("--token") && !ended.stderr.contains("--sigv4"), "{ended:?}");
-}
-
-#[tokio::test]
 async fn folder_of_states_is_the_operators_choice() {
     use std::os::unix::fs::PermissionsExt;
 
