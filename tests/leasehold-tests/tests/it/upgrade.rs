@@ -212,8 +212,8 @@ async fn lock_of_this_version_is_renewed_and_released_by_the_first() {
 /// Both versions serve holders at random. At most one holds the lock, tokens rise, and who lost the lock never has it
 /// again.
 #[test]
-fn both_versions_keep_the_lock_exclusive_when_they_serve_together() {
-    run_seeds("both_versions_keep_the_lock_exclusive_when_they_serve_together", 40, async |seed| {
+fn lock_stays_exclusive_when_both_versions_serve() {
+    run_seeds("lock_stays_exclusive_when_both_versions_serve", 40, async |seed| {
         let mut random = fastrand::Rng::with_seed(seed);
         let world = World::new().await;
         let mut first = First { world: &world, writes: 0 };
