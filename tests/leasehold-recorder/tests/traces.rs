@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold_recorder::{committed, run, untaken};
+use leasehold_recorder::{committed, hold, run, untaken};
 
 /// The most bytes of all traces together: a person must be able to read a diff of them.
 const MOST: usize = 500_000;
@@ -25,7 +25,7 @@ fn committed_traces_are_those_of_the_machine() {
 
 #[test]
 fn committed_traces_take_every_branch() {
-    assert_eq!(untaken(committed().values()), Vec::<&str>::new());
+    assert_eq!(untaken(committed().values()), Vec::<String>::new());
 }
 
 /// `run` itself checks that no caller that left holds a lock.
@@ -33,6 +33,15 @@ fn committed_traces_take_every_branch() {
 fn nothing_is_left_behind_under_other_seeds() {
     for seed in 100_000..104_000 {
         assert!(!run(seed).is_empty());
+    }
+}
+
+/// `hold` itself checks that no two believe at once, that a holder which gave back does not hold, and that every caller
+/// has its answer.
+#[test]
+fn holders_keep_their_promises_under_other_seeds() {
+    for seed in 100_000..120_000 {
+        assert!(!hold(seed).branches.is_empty());
     }
 }
 
