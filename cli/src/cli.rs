@@ -10,6 +10,7 @@ use crate::commands::backup::{self, BackupArgs, RestoreArgs};
 use crate::commands::break_lock::{self, BreakArgs};
 use crate::commands::capacity::{self, CapacityArgs};
 use crate::commands::console::{self, ConsoleArgs};
+use crate::commands::cost::{self, CostArgs};
 use crate::commands::demo::{self, DemoArgs};
 use crate::commands::documents::{self, CompletionsArgs, ManArgs};
 use crate::commands::elect::{self, ElectArgs};
@@ -68,6 +69,7 @@ enum Command {
     Backup(BackupArgs),
     Restore(RestoreArgs),
     Demo(DemoArgs),
+    Cost(CostArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
     #[command(hide = true)]
@@ -138,6 +140,7 @@ impl Command {
             Self::Backup(args) => backup::backup(&args),
             Self::Restore(args) => in_runtime(backup::restore(args))?,
             Self::Demo(args) => in_runtime(demo::main(args))?,
+            Self::Cost(args) => cost::main(&args),
             Self::FencedWrite(args) => in_runtime(fenced_write::main(args))?,
             Self::Completions(args) => documents::completions(&args, &Cli::command()),
             Self::Man(args) => documents::man(args, Cli::command()),

@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod break_lock;
 pub(crate) mod capacity;
 pub(crate) mod console;
+pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod documents;
 pub(crate) mod elect;

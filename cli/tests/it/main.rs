@@ -11,6 +11,7 @@
 mod completions;
 mod connection;
 mod coordination;
+mod cost;
 mod demo;
 mod fenced_store;
 mod front;

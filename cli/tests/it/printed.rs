@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "run",
     "elect",
     "acquire",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 22] = [
     "console",
     "token",
     "demo",
+    "cost",
     "completions",
     "man",
 ];
