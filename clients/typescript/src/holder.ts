@@ -181,6 +181,8 @@ export class Holder<Change> {
   /** The time of the next heartbeat. `undefined`: one is under way, or the caller sends them. */
   #due: number | undefined;
   #failures = 0;
+  /** Whether the last answer was about the number of its heartbeat, and not about the lock. */
+  #isRenumbered = false;
   readonly #risks: Risk[] = [];
   /** The last number before a suspension. */
   #suspended: number | undefined;
@@ -350,6 +352,7 @@ export class Holder<Change> {
         this.numbers.ended("told");
         this.trouble = send;
         this.#faith = -Infinity;
+        this.#isRenumbered = false;
         const wasWanted = this.#finish(turn.body.call, { type: "failed", send }, actions);
         this.#pause(0, now, chance);
         return wasWanted ? "asked-in-vain" : "refused";
@@ -395,11 +398,12 @@ export class Holder<Change> {
   /** Records a failure that tells nothing. */
   #failed(send: number, retryAfter: number, now: number, chance: Chance, actions: Action<Change>[]): string {
     this.trouble = send;
+    this.#isRenumbered = false;
     const isOver = now >= this.until;
     // Callers do not wait for the end of an outage.
     if (isOver) this.#finishAll({ type: "failed", send }, actions);
     this.#pause(retryAfter, now, chance);
-    if (this.terms.holdsOn) this.#faith = (this.#due ?? now) + believedOf(this.terms, this.lease);
+    this.#holdOn(now);
     return isOver ? "held-on" : "failed";
   }
 
@@ -411,6 +415,7 @@ export class Holder<Change> {
     this.#faith = -Infinity;
     this.#suspended = undefined;
     this.#failures = 0;
+    this.#isRenumbered = false;
     for (const risk of this.#risks) risk.isTold = false;
   }
 
@@ -428,17 +433,23 @@ export class Holder<Change> {
   }
 
   /**
-   * Sends the next heartbeat at once; or after a pause, if the last one failed as well. Returns whether it was sent at
-   * once.
+   * Sends the next heartbeat at once; or after a pause, if the last answer was about its number as well. Returns whether
+   * it was sent at once.
    */
   #again(now: number, chance: Chance, actions: Action<Change>[]): boolean {
-    if (this.#failures > 0) {
+    if (this.#isRenumbered) {
       this.#pause(0, now, chance);
+      this.#holdOn(now);
       return false;
     }
-    this.#failures = 1;
+    this.#isRenumbered = true;
     this.#beat(now, chance, actions);
     return true;
+  }
+
+  /** Believes for one lease from the next try, if the holder holds on. */
+  #holdOn(now: number): void {
+    if (this.terms.holdsOn) this.#faith = (this.#due ?? now) + believedOf(this.terms, this.lease);
   }
 
   /** Plans the next try. */

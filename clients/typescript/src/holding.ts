@@ -1,7 +1,14 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The common part of all guards (rules C2, C7 and C8): a driver of {@link Holder}. */
 import { type Duration, millisecondsOf } from "./duration.js";
-import { InvalidRequestError, LeaseholdError, LockLostError, type LostReason, SupersededError, TooLateError } from "./errors.js";
+import {
+  InvalidRequestError,
+  LeaseholdError,
+  LockLostError,
+  type LostReason,
+  SupersededError,
+  TooLateError,
+} from "./errors.js";
 import { type Action, type Beat, type Event, faultOf, Holder, type Terms } from "./holder.js";
 import type { Turn } from "./line.js";
 import type { Lock } from "./lock.js";
@@ -367,7 +374,12 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#released = Promise.resolve("absent");
     this.#place?.end();
     const { key, sortKey } = this;
-    return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#holder.numbers.last };
+    return {
+      key,
+      ...(sortKey !== undefined && { sortKey }),
+      leaseId: this.#leaseId,
+      sequence: this.#holder.numbers.last,
+    };
   }
 
   /**
@@ -600,8 +612,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
 
 /** Returns the end of a heartbeat that failed with this error. */
 function beatEnd(send: number, error: unknown): Event<never> {
-  if (error instanceof LockLostError)
-    return { type: "answer", send, reply: { type: "lost", reason: error.reason } };
+  if (error instanceof LockLostError) return { type: "answer", send, reply: { type: "lost", reason: error.reason } };
   if (error instanceof SupersededError) {
     const { sequence, fencingToken: token } = error;
     return { type: "answer", send, reply: { type: "superseded", sequence, token } };

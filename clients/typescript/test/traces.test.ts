@@ -3,7 +3,12 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { type Action, Call, type Event, type Purpose, type Reply, type What } from "../dist/call.js";
-import { type Action as HolderAction, type Event as HolderEvent, Holder, type Reply as HolderReply } from "../dist/holder.js";
+import {
+  type Action as HolderAction,
+  type Event as HolderEvent,
+  Holder,
+  type Reply as HolderReply,
+} from "../dist/holder.js";
 
 /** The committed traces, and those of other seeds, which the recorder wrote. */
 const FOLDERS = [new URL("../../vectors/traces/", import.meta.url).pathname, process.env["LEASEHOLD_TRACES"]];
@@ -128,7 +133,10 @@ for (const folder of FOLDERS.filter((each) => each !== undefined)) {
         if (line.grant) {
           const { beats, delayMs: delay, holdsOn, maxHoldMs } = line.terms;
           const { sent, leaseMs: lease, token, sequence } = line.grant;
-          holder = new Holder({ beats, delay, holdsOn, maxHold: maxHoldMs ?? undefined }, { sent, lease, token, sequence });
+          holder = new Holder(
+            { beats, delay, holdsOn, maxHold: maxHoldMs ?? undefined },
+            { sent, lease, token, sequence },
+          );
           continue;
         }
         if (line.terms) {

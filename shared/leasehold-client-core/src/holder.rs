@@ -429,6 +429,8 @@ pub struct Holder<R> {
     /// The time of the next heartbeat. None: one is under way, or the caller sends them.
     due: Option<Duration>,
     failures: u32,
+    /// Whether the last answer was about the number of its heartbeat, and not about the lock.
+    is_renumbered: bool,
     /// The last send that failed, since the last success.
     trouble: Option<u64>,
     risks: Vec<Risk>,
@@ -457,6 +459,7 @@ impl<R> Holder<R> {
             wishes: VecDeque::new(),
             due: None,
             failures: 0,
+            is_renumbered: false,
             trouble: None,
             risks: Vec::new(),
             is_wanted: false,
@@ -731,7 +734,7 @@ impl<R: Clone> Holder<R> {
             }
             Reply::Refused => {
                 self.turns.ended(Ending::Told);
-                (self.trouble, self.faith) = (Some(send), None);
+                (self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);
                 let was_wanted = self.finish(beat.request.call, Outcome::Failed { send }, actions);
                 self.pause(Duration::ZERO, now, chance);
                 if was_wanted { Branch::AskedInVain } else { Branch::Refused }
@@ -752,22 +755,21 @@ impl<R: Clone> Holder<R> {
         chance: &mut impl Chance,
         actions: &mut Vec<Action<R>>,
     ) -> Branch {
-        self.trouble = Some(send);
+        (self.trouble, self.is_renumbered) = (Some(send), false);
         let is_over = now >= self.until;
         if is_over {
             // Callers do not wait for the end of an outage.
             self.finish_all(Outcome::Failed { send }, actions);
         }
         self.pause(retry_after, now, chance);
-        if self.terms.holds_on {
-            self.faith = Some(self.due.unwrap_or(now).saturating_add(self.terms.believed(self.lease)));
-        }
+        self.hold_on(now);
         if is_over { Branch::HeldOn } else { Branch::Failed }
     }
 
     fn renewed(&mut self, sent: Duration, lease: Duration) {
         (self.renewed_at, self.lease, self.until) = (sent, lease, sent.saturating_add(self.terms.believed(lease)));
-        (self.trouble, self.faith, self.suspended, self.failures) = (None, None, None, 0);
+        (self.trouble, self.faith, self.suspended) = (None, None, None);
+        (self.failures, self.is_renumbered) = (0, false);
         for risk in &mut self.risks {
             risk.is_told = false;
         }
@@ -783,16 +785,24 @@ impl<R: Clone> Holder<R> {
         });
     }
 
-    /// Sends the next heartbeat at once, under a higher number; or after a pause, if the last one failed as well.
-    /// Returns whether it was sent at once.
+    /// Sends the next heartbeat at once, under a higher number; or after a pause, if the last answer was about its
+    /// number as well. Returns whether it was sent at once.
     fn again(&mut self, now: Duration, chance: &mut impl Chance, actions: &mut Vec<Action<R>>) -> bool {
-        if self.failures > 0 {
+        if self.is_renumbered {
             self.pause(Duration::ZERO, now, chance);
+            self.hold_on(now);
             return false;
         }
-        self.failures = 1;
+        self.is_renumbered = true;
         self.beat(now, chance, actions);
         true
+    }
+
+    /// Believes for one lease from the next try, if the holder holds on.
+    fn hold_on(&mut self, now: Duration) {
+        if self.terms.holds_on {
+            self.faith = Some(self.due.unwrap_or(now).saturating_add(self.terms.believed(self.lease)));
+        }
     }
 
     /// Plans the next try.

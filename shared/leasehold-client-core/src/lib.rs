@@ -28,8 +28,8 @@
 //!
 //! * [`Call`]: one retried request, or the requests under one lease id and the release of what they leave behind.
 //! * [`Holder`]: what is held under one lease id, with its heartbeats, its belief, its loss and its end.
-//! * [`Event`], [`Action`]: the two directions. [`holder`] has its own. A driver feeds the events, carries out the actions, and decides
-//!   nothing.
+//! * [`Event`], [`Action`]: the two directions. [`holder`] has its own. A driver feeds the events, carries out the
+//!   actions, and decides nothing.
 //! * [`Chance`]: the source of fractions and ids. [`Memory`]: what one client knows across its calls.
 //! * [`Turns`]: the numbers of requests. [`Budget`]: the bound of a wait. [`timing`]: pauses, bounds and time-outs.
 //!

@@ -42,8 +42,8 @@ const LEAVE_BOUND: Duration = Duration::from_secs(2);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
-/// The wait for a release at the end of a block, and when a client closes, with this much of the lease left. The release
-/// then goes on in the background.
+/// The wait for a release at the end of a block, and when a client closes, with this much of the lease left. The
+/// release then goes on in the background.
 pub fn leave_bound(left: Duration) -> Duration {
     left.min(LEAVE_BOUND)
 }

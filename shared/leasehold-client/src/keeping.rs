@@ -28,13 +28,7 @@ impl Keeping {
             Heartbeats::Every(interval) => Beats::Every(interval),
             Heartbeats::Manual => Beats::Manual,
         };
-        Terms {
-            beats,
-            delay: self.lock_delay,
-            holds_on: self.hold_on_unavailable,
-            max_hold: self.max_hold,
-            longest,
-        }
+        Terms { beats, delay: self.lock_delay, holds_on: self.hold_on_unavailable, max_hold: self.max_hold, longest }
     }
 
     /// Returns the options of one of several locks that are kept together: one warning stands for all.

@@ -69,6 +69,8 @@ struct Held {
     holder: Holder<Heartbeat>,
     version: String,
     permits: u64,
+    /// A number, and the permits when it was first sent: a repeat names the same.
+    named: (u64, u64),
     at_risk: Option<OnRisk>,
     sends: mpsc::UnboundedSender<Sending>,
     /// The time of the next tick.
@@ -103,6 +105,7 @@ impl Lease {
             holder,
             version: granted.version,
             permits: granted.permits,
+            named: (0, 0),
             at_risk: None,
             // The keeper opens the channel.
             sends: mpsc::unbounded_channel().0,
@@ -261,9 +264,8 @@ impl Lease {
             call
         };
         let _left = Left { lease: self, call };
-        let held = change.keep.map(|_| self.permits());
         let lease = change.lease;
-        self.step(Event::Renew { call, change: Heartbeat { held, ..change }, lease });
+        self.step(Event::Renew { call, change, lease });
         answer.await.unwrap_or_else(|_| Err(Error::abandoned()))
     }
 
@@ -297,7 +299,11 @@ impl Lease {
     /// # Errors
     /// As [`Lease::end`].
     pub(crate) fn detach(&self) -> Result<(), Error> {
-        if self.step(Event::Detach) == Branch::Detached { Ok(()) } else { Err(self.not_held()) }
+        if self.step(Event::Detach) != Branch::Detached {
+            return Err(self.not_held());
+        }
+        telemetry::ended(self.since.elapsed(), None);
+        Ok(())
     }
 
     /// Ends the belief by a loss, which the guards report to the work under them. The lock is to be released.
@@ -315,7 +321,7 @@ impl Lease {
         let end = match result.as_ref().map_err(Error::kind) {
             Ok(_) => Return::Done,
             Err(ErrorKind::Lost(loss)) => {
-                self.held().told = Some(loss.clone());
+                self.held().told.get_or_insert_with(|| loss.clone());
                 Return::Lost { reason: loss.reason }
             }
             Err(_) => Return::Failed,
@@ -355,11 +361,7 @@ impl Lease {
         let event = match &answer {
             Ok(renewal) => Event::Answer {
                 send,
-                reply: Reply::Renewed {
-                    lease: renewal.lease,
-                    token: renewal.fencing_token,
-                    wanted: renewal.wanted,
-                },
+                reply: Reply::Renewed { lease: renewal.lease, token: renewal.fencing_token, wanted: renewal.wanted },
             },
             Err(error) => match cause_of(error) {
                 Some(cause) => Event::Unanswered { send, cause },
@@ -381,6 +383,8 @@ impl Lease {
         {
             held.told.get_or_insert_with(|| loss.clone());
         }
+        // A closed client, and the loss of another lock, are no losses of this one's own.
+        let is_loss = !matches!(event, Event::Revoke { .. });
         let step = held.holder.step(event, self.now(), &mut Draws);
         if let (Some(trouble), Some((send, result))) = (held.holder.trouble(), &answer)
             && trouble == *send
@@ -389,7 +393,10 @@ impl Lease {
             held.trouble = Some(Arc::new(result.as_ref().map_or_else(Error::clone, too_late)));
         }
         for action in step.actions {
-            self.carry_out(&mut held, action, &mut answer);
+            match action {
+                Action::Lost { reason } => telemetry::ended(self.since.elapsed(), is_loss.then_some(reason)),
+                action => self.carry_out(&mut held, action, &mut answer),
+            }
         }
         drop(held);
         self.steps.send_replace(());
@@ -405,10 +412,15 @@ impl Lease {
         match action {
             Action::Send { send, beat, timeout } => {
                 let Beat { lease, change, .. } = beat.request;
+                if held.named.0 != beat.sequence {
+                    held.named = (beat.sequence, held.permits);
+                }
+                let change = change.unwrap_or_default();
                 let request = Heartbeat {
                     lease: Some(lease),
                     fencing_token: Some(held.holder.token()),
-                    ..change.unwrap_or_default()
+                    held: change.keep.map(|_| held.named.1),
+                    ..change
                 };
                 let first_sent = self.zero + beat.first_sent;
                 let numbered = Numbered { request, sequence: beat.sequence, id: beat.id, first_sent };
@@ -439,12 +451,11 @@ impl Lease {
                     tokio::task::spawn_blocking(move || callback(left));
                 }
             }
-            Action::Lost { reason } => telemetry::ended(self.since.elapsed(), Some(reason)),
             Action::GiveBack { .. } if matches!(held.holder.state(), State::Releasing) => {
                 telemetry::ended(self.since.elapsed(), None);
             }
             // The request ends with the keeper's job.
-            Action::Abandon { .. } | Action::GiveBack { .. } => {}
+            Action::Abandon { .. } | Action::GiveBack { .. } | Action::Lost { .. } => {}
         }
     }
 

@@ -50,12 +50,10 @@ impl Bounds {
 
     /// The larger bounds.
     pub fn full() -> Vec<Self> {
-        vec![Self { name: "holder", steps: 11, sends: 3, calls: 1 }, Self {
-            name: "holder-calls",
-            steps: 8,
-            sends: 3,
-            calls: 2,
-        }]
+        vec![
+            Self { name: "holder", steps: 11, sends: 3, calls: 1 },
+            Self { name: "holder-calls", steps: 8, sends: 3, calls: 2 },
+        ]
     }
 }
 

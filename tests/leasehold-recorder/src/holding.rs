@@ -101,8 +101,7 @@ pub fn hold(seed: u64) -> Trace {
     };
     let name = format!("holder-{seed}");
     let mut service = Service::default();
-    let numbered =
-        Numbered { request: String::new(), sequence: 1, id: "first".to_owned(), first_sent: Duration::ZERO };
+    let numbered = Numbered { request: String::new(), sequence: 1, id: "first".to_owned(), first_sent: Duration::ZERO };
     service.acquire(&[KEY.to_owned()], &name, lease, &numbered, Duration::ZERO);
     let (_, _, token) = service.held(KEY).expect("granted");
     let grant = Grant { sent: Duration::ZERO, lease, token, sequence: 1 };
@@ -232,8 +231,7 @@ impl World {
                 }
             }
             Happening::GiveBack(is_lost) => {
-                let end =
-                    if is_lost { Return::Failed } else { self.service.give_back(KEY, &self.name, self.now) };
+                let end = if is_lost { Return::Failed } else { self.service.give_back(KEY, &self.name, self.now) };
                 let answered = self.now + self.delay();
                 self.plan(answered, Happening::Event(Event::Returned(end)));
                 if end == Return::Failed && self.random.percent(60) {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold_client_core::{LossReason, Numbered, Reply, holder};
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Attributes, Break, DataChange, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId, LockKey, LostReason, OwnerName, Policy, Release,
-    ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, Staleness, Stamp, Want, lifecycle,
+    Acquire, AcquireAnswer, Attributes, Break, DataChange, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration,
+    LeaseId, LockKey, LostReason, OwnerName, Policy, Release, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence,
+    Staleness, Stamp, Want, lifecycle,
 };
 
 /// The rows, by key.

@@ -37,7 +37,7 @@ from ._holder import (
 )
 from ._numbers import Numbered
 from ._telemetry import result_of
-from ._timing import LONGEST_TIMEOUT_MS, lease_to_ms, leave_bound_ms
+from ._timing import LONGEST_TIMEOUT_MS, lease_to_ms, leave_bound
 from .errors import InvalidRequest, LockLost, LossReason, Superseded, Unavailable
 from .model import LockName, LockView, PermitsRenewal, ReleaseOutcome, Renewal
 
@@ -149,8 +149,7 @@ class Keeping:
         """Ends a block: releases, within the rest of the lease or two seconds, and then in the background. An
         exception of the body is raised unchanged, whatever the outcome of the release."""
         try:
-            bound = leave_bound_ms(int(self.remaining() * 1000)) / 1000
-            await self.release_soon(self._core.world.now() + bound)
+            await self.release_soon(self._core.world.now() + leave_bound(self.remaining()))
         except LockLost:
             if error is None:
                 raise

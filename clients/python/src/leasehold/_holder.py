@@ -272,6 +272,7 @@ class Holder(Generic[R]):
         self._wishes: list[Renew[R]] = []
         self._due: int | None = None  # None: a heartbeat is under way, or the caller sends them
         self._failures = 0
+        self._renumbered = False  # the last answer was about the number of its heartbeat, and not about the lock
         self._risks: list[_Risk] = []
         self._suspended: int | None = None  # the last number before a suspension
         self._wake: int | None = None
@@ -430,7 +431,7 @@ class Holder(Generic[R]):
                 return "superseded" if self._again(now, chance, actions) else "superseded-again"
             case Refused():
                 self.numbers.ended("told")
-                self.trouble, self._faith = send, None
+                self.trouble, self._faith, self._renumbered = send, None, False
                 call = beat.content.call
                 was_wanted = self._finish(call, FinishRenew(call or 0, "failed", send), actions)
                 self._pause(0, now, chance)
@@ -444,18 +445,18 @@ class Holder(Generic[R]):
 
     def _failed(self, send: int, retry_after: int, now: int, chance: Chance, actions: list[Action[R]]) -> str:
         """Records a failure that tells nothing."""
-        self.trouble = send
+        self.trouble, self._renumbered = send, False
         over = now >= self.until
         if over:  # callers do not wait for the end of an outage
             self._finish_all((FinishRenew(wish.call, "failed", send) for wish in self._wishes), actions)
         self._pause(retry_after, now, chance)
-        if self.terms.holds_on:
-            self._faith = (now if self._due is None else self._due) + self.terms.believed(self.lease)
+        self._hold_on(now)
         return "held-on" if over else "failed"
 
     def _renewed(self, sent: int, lease: int) -> None:
         self._renewed_at, self.lease, self.until = sent, lease, sent + self.terms.believed(lease)
-        self.trouble, self._faith, self._suspended, self._failures = None, None, None, 0
+        self.trouble, self._faith, self._suspended = None, None, None
+        self._failures, self._renumbered = 0, False
         for risk in self._risks:
             risk.told = False
 
@@ -471,14 +472,20 @@ class Holder(Generic[R]):
         self._due = self._renewed_at + heartbeat_pause_ms(interval, chance.fraction("heartbeat"))
 
     def _again(self, now: int, chance: Chance, actions: list[Action[R]]) -> bool:
-        """Sends the next heartbeat at once; or after a pause, if the last one failed as well. Returns whether it was
-        sent at once."""
-        if self._failures > 0:
+        """Sends the next heartbeat at once; or after a pause, if the last answer was about its number as well.
+        Returns whether it was sent at once."""
+        if self._renumbered:
             self._pause(0, now, chance)
+            self._hold_on(now)
             return False
-        self._failures = 1
+        self._renumbered = True
         self._beat(now, chance, actions)
         return True
+
+    def _hold_on(self, now: int) -> None:
+        """Believes for one lease from the next try, if the holder holds on."""
+        if self.terms.holds_on:
+            self._faith = (now if self._due is None else self._due) + self.terms.believed(self.lease)
 
     def _pause(self, retry_after: int, now: int, chance: Chance) -> None:
         """Plans the next try."""

@@ -22,8 +22,7 @@ OPERATION_BOUND_MS = 10_000
 OPERATION_BOUND = OPERATION_BOUND_MS / 1000
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
 
-LEAVE_BOUND_MS = 2000
-LEAVE_BOUND = LEAVE_BOUND_MS / 1000
+_LEAVE_BOUND_MS = 2000
 """Bound of the release at the end of a block, and of `close`. The release then goes on in the background."""
 
 SIDE_BY_SIDE = 32
@@ -90,7 +89,12 @@ def heartbeat_retry_pause_ms(pause: int, left: int) -> int:
 
 def leave_bound_ms(left: int) -> int:
     """The wait for a release at the end of a block, with this much of the lease left."""
-    return min(left, LEAVE_BOUND_MS)
+    return min(left, _LEAVE_BOUND_MS)
+
+
+def leave_bound(left: float = math.inf) -> float:
+    """The same in seconds, and for `close`."""
+    return min(left, _LEAVE_BOUND_MS / 1000)
 
 
 def retry_after(header: str | None) -> float:

@@ -13,10 +13,10 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
 use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome, Staleness};
 
+use crate::client::RenewedById;
 use crate::clock::fresh_uuid;
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
-use crate::client::RenewedById;
 use crate::lease::{Granted, Lease, Origin};
 use crate::remote::{Renewal, persist};
 use crate::request::{OnWait, check_lease};
