@@ -209,6 +209,11 @@ state_machines() {
         --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
             "Work":{"Type":"Wait","Seconds":"{% $states.input.seconds %}","Next":"Done"},"Done":{"Type":"Succeed"}}}')
 
+    # The local AWS takes no expression for the time-out of a state.
+    aws stepfunctions update-state-machine --state-machine-arn "$outer" --query updateDate --output text --definition "$(
+        aws stepfunctions describe-state-machine --state-machine-arn "$outer" --query definition --output text |
+            sed -E 's/"TimeoutSeconds": ?"[^"]*"/"TimeoutSeconds": 15/'
+    )" >/dev/null
     python3 scripts/lib/guides.py docs/guides/step-functions.md
 
     execution=$(run_under_lock quiet 2)
@@ -373,9 +378,10 @@ execution_key() {
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
 # $child and $clean_up are the state machines. scripts/check_template.py has the whole list of their calls.
 state_machines_roles() {
-    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
+    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker awaited
     locks=$(output leasehold TableArn)
     waiters=$(output leasehold WaitersTableArn)
+    awaited=${waiters%/*}/$(resource leasehold ChildrenTable)
     waiters_stream=$(stream "$waiters")
     waker=$(resource leasehold Waker)
     invoke=$(output leasehold InvokeFunctionArn)
@@ -388,6 +394,12 @@ allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
 allowed RunUnderLockRole states:StopExecution $children:leasehold-1
 allowed RunUnderLockRole states:DescribeStateMachine $child
 allowed RunUnderLockRole states:StartExecution $clean_up
+allowed RunUnderLockRole dynamodb:PutItem $awaited
+implicitDeny RunUnderLockRole dynamodb:PutItem $locks
+allowed ChildEndedRole dynamodb:UpdateItem $awaited
+allowed ChildEndedRole states:SendTaskSuccess $(output leasehold RunUnderLockArn)
+implicitDeny ChildEndedRole states:SendTaskSuccess $child
+allowed ChildEndedRuleRole states:StartExecution $(resource leasehold ChildEnded)
 implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
 implicitDeny RunUnderLockRole states:StopExecution $children:1
 allowed CleanupStateMachineRole lambda:InvokeFunction $release

@@ -14,7 +14,7 @@ pub enum LossReason {
     VersionMismatch,
     /// The lease ran out by the holder's own clock, after an outage or a pause. The lock may still be free.
     Expired,
-    /// The lock was held for as long as its holder allowed.
+    /// The longest time to hold is over, by `max_hold` of the request.
     MaxHold,
     /// The invocation of a Lambda function is about to end.
     Deadline,

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
+use crate::flow::{Around, within};
 use crate::lease::Lease;
 use crate::request::check_lease;
+use crate::timing::leave_bound;
 use crate::{Client, Error, LockKey, Loss};
 
 /// The service's limit for a payload.
@@ -334,7 +337,7 @@ pub(crate) async fn until_lost<T, E: From<Error>>(
 ) -> Result<T, E> {
     let done = tokio::select! {
         biased;
-        done = work => done,
+        done = within([Around::lock(&guard.lease)], work) => done,
         Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
     };
     match guard.loss() {
@@ -343,17 +346,22 @@ pub(crate) async fn until_lost<T, E: From<Error>>(
     }
 }
 
-/// Runs `work` under the guard, and releases the guard.
+/// Runs `work` under the guard, and releases the guard. The callers box the work, so that a nested block does not make
+/// the blocks around larger. A release that an outage holds up goes on in the background.
 pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
     guard: &Guard,
     work: impl Future<Output = Result<T, E>>,
     give_back: impl FnOnce() -> F,
 ) -> Result<T, E> {
     let done = until_lost(guard, work).await;
-    if guard.loss().is_none()
-        && let Err(error) = give_back().await
-    {
-        tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
+    if guard.loss().is_some() {
+        return done;
+    }
+    let bound = leave_bound(guard.remaining());
+    match timeout(bound, give_back()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::warn!(key = %guard.key(), %error, "the lock could not be released"),
+        Err(_) => tracing::warn!(key = %guard.key(), "the lock is not released yet, which goes on in the background"),
     }
     done
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -13,6 +13,8 @@ use tokio::time::timeout_at;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Instant;
+use crate::lease::{Lease, Sending};
+use crate::remote::Remote;
 
 type Job = BoxFuture<'static, ()>;
 
@@ -96,4 +98,29 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>) {
         }
     }
     while jobs.next().await.is_some() {}
+}
+
+/// A warning about a lock that is still held when its heartbeats end.
+struct Held(Arc<Lease>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.is_held() {
+            tracing::warn!(
+                key = %self.0.key,
+                "the runtime ended while the lock was held, which has no heartbeats any more: release the guard, or close the client, before"
+            );
+        }
+    }
+}
+
+/// Keeps one lock until it is lost or released.
+pub(crate) fn keep(
+    lease: Arc<Lease>,
+    remote: Remote,
+    sends: mpsc::UnboundedReceiver<Sending>,
+) -> impl Future<Output = ()> + Send {
+    // The warning comes even if this never runs.
+    let held = Held(lease);
+    async move { held.0.keep(remote, sends).await }
 }

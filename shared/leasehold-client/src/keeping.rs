@@ -55,7 +55,7 @@ impl Keeping {
     /// well.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), Error> {
         if self.max_hold.is_some_and(|longest| longest.is_zero()) {
-            return Err(Error::invalid("max_hold", "the longest hold must be above zero"));
+            return Err(Error::invalid("max_hold", "the longest time to hold must be above zero"));
         }
         let terms = self.terms(Duration::MAX);
         let warns_at = self.at_risk.as_ref().map(|(threshold, _)| *threshold);
@@ -131,8 +131,9 @@ macro_rules! keeping_options {
                 self
             }
 
-            /// Bounds the time for which the grant is held, however well the heartbeats go. Then it is lost, with the
-            /// reason [`LossReason::MaxHold`](crate::LossReason::MaxHold), and free one lease after its last heartbeat.
+            /// Bounds the hold: at its end the grant is lost, with the reason
+            /// [`LossReason::MaxHold`](crate::LossReason::MaxHold), and its heartbeats stop. It is not released,
+            /// because the work may go on: it is free one lease after its last heartbeat. Default: no bound.
             #[must_use]
             pub fn max_hold(mut self, longest: std::time::Duration) -> Self {
                 self.keeping.max_hold = Some(longest);

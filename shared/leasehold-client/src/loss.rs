@@ -68,7 +68,7 @@ impl Loss {
             (LossReason::Absent, _) => format!("{what} {is} gone: the row was deleted"),
             (LossReason::VersionMismatch, _) => format!("the version of {what} is not the one named"),
             (LossReason::Deadline, _) => "the invocation is about to end".to_owned(),
-            (LossReason::MaxHold, _) => format!("{what} {was} held for as long as the holder allowed"),
+            (LossReason::MaxHold, _) => format!("{what} {was} held for the longest time that was asked for"),
             (LossReason::Expired, _) => match &self.cause {
                 Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
                 None => "the lease ran out before it was renewed".to_owned(),

@@ -154,7 +154,7 @@ class Keeping:
             if error is None:
                 raise
         except Exception as failure:
-            _log.warning("%s could not be released: %s", self, failure)
+            _log.warning("%s could not be released: %s", self, failure, extra=_about(self))
 
     async def release_soon(self, deadline: float) -> None:
         """Releases until the deadline, or the end of the lease where that is earlier; and then in the background,
@@ -162,7 +162,9 @@ class Keeping:
         try:
             await self.release_until(min(deadline, self._core.world.now() + self.remaining()))
         except Unavailable as failure:
-            _log.warning("%s is not released yet, which goes on in the background: %s", self, failure)
+            _log.warning(
+                "%s is not released yet, which goes on in the background: %s", self, failure, extra=_about(self)
+            )
             self._core.in_background(self._release_later)
 
     async def _release_later(self) -> None:
@@ -171,7 +173,7 @@ class Keeping:
         except LockLost:
             pass  # its lease ran out meanwhile
         except Exception as failure:
-            _log.warning("%s could not be released: %s", self, failure)
+            _log.warning("%s could not be released: %s", self, failure, extra=_about(self))
 
     def remaining(self) -> float:
         raise NotImplementedError
@@ -189,6 +191,13 @@ class Keeping:
         raise NotImplementedError
 
 
+def _about(guard: Any, **fields: object) -> dict[str, object]:
+    """The members of a log record about this guard, for structured logs. A lease id is not among them."""
+    keys = getattr(guard, "keys", None)
+    about = {"key": guard.key if keys is None else list(keys), "fencing_token": guard.fencing_token, **fields}
+    return {f"leasehold_{name}": value for name, value in about.items()}
+
+
 async def call_back(callback: Callback, guard: Keeping) -> None:
     """Runs a callback, which may be a coroutine. Its exception is logged."""
     try:
@@ -196,7 +205,7 @@ async def call_back(callback: Callback, guard: Keeping) -> None:
         if inspect.isawaitable(result):
             await result
     except Exception:
-        _log.exception("a callback for %s failed", guard)
+        _log.exception("a callback for %s failed", guard, extra=_about(guard))
 
 
 class BaseGuard(Keeping):
@@ -340,7 +349,9 @@ class BaseGuard(Keeping):
 
     def start(self) -> None:
         """Begins the heartbeats, and the watch over the lease."""
-        _log.debug("the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token)
+        _log.debug(
+            "the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token, extra=_about(self)
+        )
         with self._state:
             self._core.guards.add(self)
             self._begun = self._core.world.now()
@@ -397,11 +408,13 @@ class BaseGuard(Keeping):
         if self._over.is_set() or self._give_back() is None:
             return
         self._step(Returned("done"))
-        _log.warning("the lock %r was never released: it is released at the end of the program", self.key)
+        _log.warning(
+            "the lock %r was never released: it is released at the end of the program", self.key, extra=_about(self)
+        )
         try:
             await self._send_release(timeout, Leaving())
         except Exception as failure:
-            _log.warning("the lock %r could not be released: %s", self.key, failure)
+            _log.warning("the lock %r could not be released: %s", self.key, failure, extra=_about(self))
 
     async def renew_with(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
@@ -517,7 +530,7 @@ class BaseGuard(Keeping):
                 self._step(BeatEnded(send.send, end))
                 raise
             if self._holder.under_way == send.send:  # no release crossed with it
-                _log.warning("a heartbeat of the lock %r failed: %s", self.key, failure)
+                _log.warning("a heartbeat of the lock %r failed: %s", self.key, failure, extra=_about(self))
         return self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))[0]
 
     async def _measured(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
@@ -553,7 +566,7 @@ class BaseGuard(Keeping):
         self._end()
         self._end_turn()
         self._core.api.telemetry.lost(reason)
-        _log.warning("the lock %r is lost: %s", self.key, reason)
+        _log.warning("the lock %r is lost: %s", self.key, reason, extra=_about(self, reason=reason))
         self._core.runtime.schedule(self._tell_lost, self._core.world.now())
 
     def _error(self) -> LockLost:
