@@ -73,6 +73,8 @@ struct World {
     thief_until: Duration,
     is_broken: bool,
     has_intruder: bool,
+    /// The names of the last branches, for what takes several steps to show.
+    before: Vec<&'static str>,
     calls: BTreeMap<u64, bool>,
 }
 
@@ -126,6 +128,7 @@ pub fn hold(seed: u64) -> Trace {
         thief_until: Duration::ZERO,
         is_broken: false,
         has_intruder: false,
+        before: Vec::new(),
         calls: BTreeMap::new(),
     };
     world.begin(lease);
@@ -298,6 +301,7 @@ impl World {
         }
         let was = form::holder_state(&self.holder)["name"].clone();
         let time = self.time();
+        let (was_valid, was_wanted) = (self.holder.valid(time), self.holder.is_wanted());
         let step = self.holder.step(event.clone(), time, &mut self.draws);
         let mut line = Map::new();
         line.insert("holder".into(), self.name.clone().into());
@@ -312,12 +316,58 @@ impl World {
         self.trace.branches.insert(step.branch.name());
         let kind = &form::holder_event(event)["type"];
         self.trace.shown.insert(format!("{was} {kind} {}", step.branch.name()));
+        self.before.push(step.branch.name());
+        let facts = self.facts(event, &step.actions, was_valid, was_wanted);
+        self.trace.shown.extend(facts.into_iter().map(str::to_owned));
         for action in step.actions {
             self.carry_out(action);
         }
         if let Event::Leave { call } = event {
             self.calls.insert(*call, true);
         }
+    }
+
+    /// What the last step shows beside its branch.
+    fn facts(
+        &self,
+        event: &Event<String>,
+        actions: &[Action<String>],
+        was_valid: bool,
+        was_wanted: bool,
+    ) -> Vec<&'static str> {
+        let (holder, terms, time) = (&self.holder, self.holder.terms(), self.time());
+        let branch = self.before.last().copied().unwrap_or_default();
+        // The branches since the last success.
+        let since = self.before[..self.before.len() - 1].rsplit(|name| name.starts_with("renewed")).next();
+        let since = since.unwrap_or_default();
+        let earlier = |name: &str| self.before[..self.before.len() - 1].contains(&name);
+        let is_late = |beat: &Numbered<_, Duration>| beat.first_sent < time && holder.valid(time);
+        let caps = actions.iter().any(|action| matches!(action, Action::Send { beat, .. } if is_late(beat)));
+        let renewed = matches!(event, Event::Answer { reply: Reply::Renewed { .. }, .. });
+        let wanted = matches!(event, Event::Answer { reply: Reply::Renewed { wanted: true, .. }, .. });
+        let may_apply = matches!(event, Event::Answer { reply: Reply::Retryable { may_apply: true, .. }, .. });
+        let is_held = holder.state() == State::Held;
+        let facts = [
+            ("somebody waits", wanted && !was_wanted && is_held),
+            ("a mark is remembered", was_wanted && renewed && !wanted && is_held),
+            (
+                "a caller by hand leaves",
+                terms.beats == Beats::Manual && branch == "left" && holder.under_way().is_none(),
+            ),
+            ("belief returns", !was_valid && renewed && holder.valid(time)),
+            ("too late by the delay", branch == "renewed-too-late" && !terms.delay.is_zero()),
+            ("an answer tells nothing", may_apply && is_held),
+            ("superseded while it holds on", branch == "superseded-again" && terms.holds_on),
+            (
+                "superseded after a failure",
+                branch == "superseded" && since.contains(&"failed") && since.contains(&"superseded"),
+            ),
+            ("superseded after a success", branch == "superseded" && earlier("superseded")),
+            ("warned again", branch == "warned" && earlier("warned")),
+            ("past its end without a warning", branch == "beat-again" && time >= holder.until()),
+            ("a repeat has the cap of its first sending", caps),
+        ];
+        facts.into_iter().filter(|(_, is_shown)| *is_shown).map(|(fact, _)| fact).collect()
     }
 
     fn belief(&self) -> Value {

@@ -49,7 +49,7 @@ const HOLDER: [Rule; 8] = [
 /// The seeds of the committed traces.
 const SEEDS: u64 = 3000;
 /// The traces that a file has beyond those that show something new.
-const MORE: usize = 2;
+const MORE: usize = 1;
 
 /// Returns the rule that a trace shows.
 fn rule_of(rules: &[Rule], trace: &Trace) -> &'static str {
