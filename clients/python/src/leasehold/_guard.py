@@ -529,9 +529,11 @@ class BaseGuard(Keeping):
             if not isinstance(failure, Exception):
                 self._step(BeatEnded(send.send, end))
                 raise
-            if self._holder.under_way == send.send:  # no release crossed with it
-                _log.warning("a heartbeat of the lock %r failed: %s", self.key, failure, extra=_about(self))
-        return self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))[0]
+        was_under_way = self._holder.under_way == send.send  # no release crossed with it
+        following, _ = self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))
+        if error is not None and was_under_way:
+            _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
+        return following
 
     async def _measured(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         world, result = self._core.world, "renewed"
