@@ -131,6 +131,10 @@ mutants base="main":
     git diff {{base}} -- shared > target/mutants.diff
     cargo mutants --workspace --in-diff target/mutants.diff --baseline skip --timeout 1200 --output target
 
+# Runs the idempotency suite of Powertools for a language, from a clone of its repository, with Leasehold's layer.
+powertools language clone:
+    scripts/powertools.sh {{language}} {{clone}}
+
 # Makes requests of all kinds from docs/openapi.json, legal and not, and holds each answer of `serve` to the document.
 schema seconds="60":
     cargo build --workspace

@@ -30,6 +30,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 export LEASEHOLD=${LEASEHOLD:-$target/debug/leasehold}
 export LEASEHOLD_AGENT=${LEASEHOLD_AGENT:-$target/debug/leasehold-agent}
 export CONTEND_RUST=${CONTEND_RUST:-$target/debug/examples/contender}
+export CONTEND_RUST_FUNCTION=${CONTEND_RUST_FUNCTION:-$target/debug/examples/function}
 export CONTEND_RUST_AGENT=${CONTEND_RUST_AGENT:-$target/debug/examples/agent}
 export CONTEND_PYTHON=${CONTEND_PYTHON:-$target/python-client/venv/bin/python}
 export PYTHONDONTWRITEBYTECODE=1
@@ -42,7 +43,7 @@ missing() {
 # Tests the checkers and the proxy, unless nothing has changed since.
 test_checkers() {
     local tested=$target/nemesis-tested
-    local files=("$root/scripts/nemesis" "$LEASEHOLD" "$LEASEHOLD_AGENT")
+    local files=("$root/scripts/nemesis" "$LEASEHOLD" "$LEASEHOLD_AGENT" "$CONTEND_RUST_FUNCTION")
     if [[ -e $tested && -z $(find "${files[@]}" -type f -newer "$tested" -not -path '*/__pycache__/*' 2>/dev/null) ]]; then
         return
     fi
@@ -60,6 +61,8 @@ fi
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 if [[ ${1:-} == lambda ]]; then
     [[ -x $LEASEHOLD_AGENT ]] || missing "$LEASEHOLD_AGENT" 'build it with cargo build --workspace'
+    [[ -x $CONTEND_RUST_FUNCTION ]] ||
+        (cd "$root" && cargo build --quiet --package leasehold-client --example function --features lambda-runtime)
     test_checkers
     exec python3 "$root/scripts/nemesis/lambda_nemesis.py" "${@:2}"
 fi

@@ -28,7 +28,14 @@ import { Lines } from "./line.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
-import { type CallOptions, checkLease, checkWait, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
+import {
+  type CallOptions,
+  checkLease,
+  checkWait,
+  completionOf,
+  type HeartbeatOptions,
+  type ReleaseOptions,
+} from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
@@ -435,7 +442,7 @@ export class Client implements AsyncDisposable {
       sortKey: options.sortKey,
       leaseId,
       delete: options.delete,
-      completed: options.completed,
+      ...completionOf(options),
       ...toWire(options.data),
     };
     const { runtime, service } = this.#context;

@@ -9,7 +9,7 @@ import {
   type Renewal,
 } from "./holding.js";
 import type { Numbered } from "./numbers.js";
-import type { HeartbeatOptions, ReleaseOptions } from "./options.js";
+import { completionOf, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
 import type { Answers, SendOptions } from "./service.js";
 
@@ -80,7 +80,7 @@ export class Guard extends Holding<Change> {
       sortKey,
       leaseId,
       delete: options.delete,
-      completed: options.completed,
+      ...completionOf(options),
       ...toWire(options.data),
     };
     return this.releaseBy((sendOptions) => this.#host.service.ask("release", request, sendOptions), options.signal);

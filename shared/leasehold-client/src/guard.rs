@@ -100,6 +100,7 @@ pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete: bool,
     pub(crate) completed: Option<String>,
+    pub(crate) completed_ttl: Option<Duration>,
     /// The token of the permits that are released, so that the service needs no second write.
     pub(crate) fencing_token: Option<u64>,
     /// The number of the ticket that is withdrawn.
@@ -130,6 +131,14 @@ impl Release {
     #[must_use]
     pub fn completed(mut self, occurrence: impl Into<String>) -> Self {
         self.completed = Some(occurrence.into());
+        self
+    }
+
+    /// Sets the time for which the completed occurrence is remembered at least. After it, and the retention of all
+    /// rows, the row may go. Default: for ever.
+    #[must_use]
+    pub fn completed_ttl(mut self, ttl: Duration) -> Self {
+        self.completed_ttl = Some(ttl);
         self
     }
 
