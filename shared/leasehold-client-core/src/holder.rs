@@ -834,8 +834,11 @@ impl<R: Clone> Holder<R> {
 
     /// Tells the caller of a heartbeat its result, if it still waits. Returns whether it does.
     fn finish(&mut self, call: Option<u64>, outcome: Outcome, actions: &mut Vec<Action<R>>) -> bool {
-        let Some(wish) = self.wishes.pop_front_if(|wish| Some(wish.call) == call) else { return false };
-        actions.push(Action::Finish { call: wish.call, outcome });
+        let Some(call) = self.wishes.front().map(|wish| wish.call).filter(|first| Some(*first) == call) else {
+            return false;
+        };
+        self.wishes.pop_front();
+        actions.push(Action::Finish { call, outcome });
         true
     }
 

