@@ -269,7 +269,7 @@ impl World {
 
     /// The time by the holder's clock.
     fn time(&self) -> Duration {
-        self.now.max(self.thaws) - self.behind
+        self.now.max(self.thaws).saturating_sub(self.behind)
     }
 
     /// The other caller takes over what it saw for its lease.
@@ -281,7 +281,7 @@ impl World {
         }
         match &self.seen {
             Some((seen, since)) if *seen == version => {
-                let is_stale = self.now - *since >= timing::stale_after(lease);
+                let is_stale = self.now.saturating_sub(*since) >= timing::stale_after(lease);
                 if is_stale && self.service.take_over(KEY, THIEF, &version, lease, self.now) {
                     self.thief_until = self.now + lease;
                 }
