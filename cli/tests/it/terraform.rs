@@ -183,7 +183,7 @@ async fn older_token_is_refused_when_the_table_is_an_old_copy() {
 }
 
 #[tokio::test]
-async fn holder_of_the_time_of_a_backup_writes_nothing_when_the_table_was_restored() {
+async fn holder_from_before_a_restore_writes_nothing() {
     let folder = folder();
     let states = folder.path().join("states");
     let start = async |db: &str| {
