@@ -66,7 +66,8 @@ fn invocation(path: &str) -> Option<(Subject, &'static str)> {
 }
 
 impl LambdaTransport {
-    /// Invokes the function for locks and semaphores, by its name or ARN, in the region of `signer`. The name may end in `:ALIAS`.
+    /// Invokes the function for locks and semaphores, by its name or ARN, in the region of `signer`. The name may end
+    /// in `:ALIAS`.
     ///
     /// # Errors
     /// The name cannot be a function's.
