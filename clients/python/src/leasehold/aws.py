@@ -97,9 +97,9 @@ class Function:
     """`Client(Function("leasehold-invoke"))`: invokes the functions directly, without an API before them.
 
     `name` is the name or the ARN of the function for locks and semaphores; `qualifier` a version or an alias of
-    it. `transact_function` names the one for transactions and items: without it, these are refused. Listings and watches need the HTTP API; a waiter polls. The caller needs
-    `lambda:InvokeFunction`. `region` and `credentials` are found as by `SigV4`; `endpoint_url` overrides
-    AWS's own.
+    it. `transact_function` names the one for transactions and items: without it, these are refused. Listings and
+    watches need the HTTP API; a waiter polls. The caller needs `lambda:InvokeFunction`. `region` and `credentials`
+    are found as by `SigV4`; `endpoint_url` overrides AWS's own.
     """
 
     def __init__(
