@@ -56,6 +56,8 @@ pub const LEASE_WITHOUT_HEARTBEATS_MS: u64 = 24 * 60 * 60 * 1000;
 const SHORT_LEASE_MS: u64 = 20_000;
 /// The number of states that can be changed at the same time.
 const TURNS: usize = 64;
+/// The title of a refusal of a lock, for people.
+const HELD_TITLE: &str = "The state is locked";
 /// The number of tries to break a lock that somebody renews.
 const BREAKS: usize = 5;
 
@@ -77,7 +79,10 @@ pub(crate) fn routes(locks: Service, states: States) -> Router {
 async fn respond(State(backend): State<Backend>, request: Request) -> Response {
     let span = tracing::info_span!("terraform");
     backend.respond(request).instrument(span).await.unwrap_or_else(|problem| match problem.problem_type {
-        ProblemType::Held | ProblemType::Lost => locked(&problem),
+        ProblemType::Held => {
+            locked(&Problem { title: HELD_TITLE.to_owned(), detail: held_detail(&problem), ..problem })
+        }
+        ProblemType::Lost => locked(&problem),
         _ => refusal(&problem),
     })
 }
@@ -124,7 +129,8 @@ impl Backend {
         let (states, name) = (Arc::clone(&self.states), asked.name.clone());
         let state = on_disk(move || states.read(&name).map_err(|error| failing(&error))).await?;
         let state = state.ok_or_else(|| {
-            Problem::new(ProblemType::NotFound, format!("There is no state {} yet.", asked.name.as_str()))
+            let detail = format!("There is no state {} yet.", asked.name.as_str());
+            Problem { title: "There is no such state".to_owned(), ..Problem::new(ProblemType::NotFound, detail) }
         })?;
         let memory = buffers::reserve_answer(state.len()).await?;
         Ok(answer(StatusCode::OK, "application/json", with_memory(state, memory)))
@@ -329,6 +335,15 @@ async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + 
 
 fn done() -> Response {
     answer(StatusCode::OK, "application/json", Body::empty())
+}
+
+/// What a user of Terraform can do about a lock that somebody holds.
+fn held_detail(problem: &Problem) -> String {
+    let owner = problem.lock.as_ref().map_or("someone else", |lock| lock.owner_name.as_str());
+    format!(
+        "The state is locked by {owner}. Wait for it with `-lock-timeout`, or with `leasehold terraform --wait`. Where its run is gone, \
+         `terraform force-unlock` frees it."
+    )
 }
 
 fn conflict(detail: &str) -> Problem {
