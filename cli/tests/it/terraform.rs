@@ -669,3 +669,23 @@ async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
     let (status, said) = Configuration::ended(second.apply("second")).await;
     assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
 }
+
+#[tokio::test]
+async fn health_notices_a_folder_that_is_gone() {
+    let backend = Backend::start(&[]).await;
+    let (folder, aside) = (backend.file(""), backend.folder.path().join("aside"));
+    let health = async || {
+        let answers = ["/v1/health", "/v1/ready"].map(|path| backend.at(path, "GET", "").send());
+        let [health, ready] = answers;
+        [health.await.expect("an answer").status().as_u16(), ready.await.expect("an answer").status().as_u16()]
+    };
+    assert_eq!(health().await, [200, 200]);
+    std::fs::rename(&folder, &aside).expect("moved");
+    assert_eq!(health().await, [503, 503]);
+    std::fs::create_dir(&folder).expect("made");
+    assert_eq!(health().await, [503, 503], "another folder");
+    std::fs::remove_dir(&folder).expect("removed");
+    std::fs::rename(&aside, &folder).expect("moved");
+    assert_eq!(health().await, [200, 200]);
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 0, "a probe leaves nothing");
+}

@@ -71,9 +71,14 @@ struct Backend {
 }
 
 /// The routes of the states in a folder.
-pub(crate) fn routes(locks: Service, states: States) -> Router {
+pub(crate) fn routes(locks: Service, states: Arc<States>) -> Router {
     let backend = Backend::new(locks, states);
     Router::new().route(PATH, any(respond)).route(LOCK_PATH, any(respond)).with_state(backend)
+}
+
+/// Checks that a state could be written.
+pub(crate) async fn check(states: Arc<States>) -> Result<(), Problem> {
+    on_disk(move || states.check().map_err(|error| failing(&error))).await
 }
 
 async fn respond(State(backend): State<Backend>, request: Request) -> Response {
@@ -88,9 +93,9 @@ async fn respond(State(backend): State<Backend>, request: Request) -> Response {
 }
 
 impl Backend {
-    fn new(locks: Service, states: States) -> Self {
+    fn new(locks: Service, states: Arc<States>) -> Self {
         let turns = Arc::new(std::array::from_fn(|_| Arc::default()));
-        Self { locks, states: Arc::new(states), turns, watched: Watched::default() }
+        Self { locks, states, turns, watched: Watched::default() }
     }
 
     async fn respond(&self, request: Request) -> Result<Response, Problem> {
@@ -374,7 +379,7 @@ mod tests {
         let schema = TableSchema::new("leasehold");
         ensure_table(&client, &schema).await.expect("a table");
         let locks = Service::new(LockTable::new(client, schema, Policy::default(), Clock::system()));
-        Backend::new(locks, States::open(folder).expect("a folder"))
+        Backend::new(locks, Arc::new(States::open(folder).expect("a folder")))
     }
 
     fn asked(id: &str) -> (Asked, String) {

@@ -104,6 +104,14 @@ impl States {
         Ok(state)
     }
 
+    /// Checks that the folder is there, and takes a file.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.is_in_place()? {
+            return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
+        }
+        self.written(b"health\n").map(drop)
+    }
+
     fn is_in_place(&self) -> io::Result<bool> {
         let (now, opened) = (fs::metadata(&self.folder)?, self.in_use.metadata()?);
         Ok((now.dev(), now.ino()) == (opened.dev(), opened.ino()))
