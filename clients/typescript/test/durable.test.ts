@@ -123,6 +123,24 @@ describe("locks in durable functions", { skip }, () => {
     assert.equal(await stateOf(key), "released");
   });
 
+  test("look without an answer is repeated under another lease id", async () => {
+    const key = freshKey();
+    await using proxy = await FaultProxy.start(service.url);
+    let isOut = true;
+    proxy.fault = ({ call }) => (isOut && call === "acquire" ? "lose request" : "pass");
+    const running = runnerOf(async (context) => {
+      await using lock = await lockStep(context, key, optionsOf({ client: service.client({ url: proxy.url }) }));
+      return lock.fencingToken;
+    }).run();
+    await eventually(
+      () => new Set(proxy.calls("acquire").map(({ body }) => body["leaseId"])).size > 1,
+      "a second look",
+    );
+    isOut = false;
+    assert.equal((await running).getStatus(), "SUCCEEDED");
+    assert.equal(await stateOf(key), "released");
+  });
+
   test("sleep that nobody ends is over with the lease", async () => {
     const key = freshKey();
     guardOf(await service.client().tryAcquire(key, { lease: "1s", heartbeatInterval: false }));

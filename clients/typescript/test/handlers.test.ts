@@ -250,8 +250,9 @@ test("loss aborts the signal", async () => {
       await aborted(leasehold.signal);
       assert.equal(leasehold.valid, false);
       assert.notEqual((leasehold.signal.reason as LockLostError).reason, "deadline");
+      await assert.rejects(leasehold.ensureHeld(), LockLostError);
     },
-    { key, client, lease: 500 },
+    { key, client, lease: 3000 },
   );
   await assert.rejects(handler({}, contextOf()), LockLostError);
 });
