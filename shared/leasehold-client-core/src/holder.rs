@@ -826,7 +826,8 @@ impl<R: Clone> Holder<R> {
         let lease = beat.request.lease;
         self.until = self.until.min(beat.first_sent.saturating_add(self.terms.believed(lease)));
         let believed = self.until.saturating_sub(self.renewed_at);
-        let timeout = request_timeout(self.terms.longest, Some(lease.min(believed)), self.until.saturating_sub(now));
+        let left = self.until.saturating_sub(now);
+        let timeout = whole(request_timeout(self.terms.longest, Some(lease.min(believed)), left));
         self.sends += 1;
         (self.under_way, self.due) = (Some(self.sends), None);
         actions.push(Action::Send { send: self.sends, beat, timeout });
