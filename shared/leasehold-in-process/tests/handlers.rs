@@ -1,6 +1,12 @@
 //! The layers for handlers of Lambda functions, on the service in this process.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by a panic, and Lambda's deadlines are of the wall clock"
+)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -47,7 +53,6 @@ impl Locks {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "Lambda tells a deadline by the wall clock")]
 fn event(payload: Value, left: Duration) -> LambdaEvent<Value> {
     let deadline = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + left;
     let mut context = Context::default();
@@ -62,7 +67,6 @@ fn key_of(event: &LambdaEvent<Value>) -> String {
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Nothing of this process runs meanwhile, as in a frozen sandbox.
-#[allow(clippy::disallowed_methods, reason = "it stops the whole runtime")]
 fn freeze() {
     std::thread::sleep(Duration::from_millis(1500));
 }
