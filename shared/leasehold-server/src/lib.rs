@@ -30,6 +30,7 @@ pub mod console;
 mod credentials;
 pub mod exposed;
 mod health;
+mod history;
 mod load;
 mod metrics;
 mod places;

@@ -26,7 +26,7 @@ use crate::transactions::{
 };
 use crate::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest,
-    HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest,
+    HealthResponse, HeartbeatRequest, HeartbeatResponse, HistoryRequest, HistoryResponse, ListRequest, ListResponse, Lock, OccurrenceRequest,
     OccurrenceResponse, ReleaseRequest, ReleaseResponse, WantRequest, WantResponse, WatchRequest,
 };
 
@@ -344,8 +344,11 @@ pub static CLEANUP: Unrouted = Unrouted {
     operations: &[&GET.operation, &RELEASE.operation, &SEMAPHORE_GET.operation, &SEMAPHORE_RELEASE.operation],
 };
 
+/// The history of the locks, from the stream of their table. It carries out no operation.
+pub static RECORD: Unrouted = Unrouted { function: "record", family: Family::Read, operations: &[] };
+
 /// All functions without a route.
-pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP];
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];
@@ -613,6 +616,23 @@ operations! {
         dynamodb: &["Query on locks", "Scan on locks"],
         success: "One page of the locks that the caller may see.",
         refusals: &[],
+    }
+
+    /// Tells who held a lock, when, and how it ended, from the newest event on. A service that keeps no history refuses.
+    HISTORY: Get(HistoryRequest) -> HistoryResponse {
+        name: "history",
+        id: "history",
+        path: "/v1/history",
+        is_direct: false,
+        subject: Subject::Lock,
+        family: Family::Read,
+        scope: Some(Scope::Keys),
+        load: Load::Bulky,
+        dynamodb: &["Query on history"],
+        success: "One page of the lock's history.",
+        refusals: &[&[
+            refusal(&[NotFound], "the service keeps no history."),
+        ]],
     }
 
     /// Says whether the service and its table answer.

@@ -112,7 +112,7 @@ enum DataChoice {
 }
 
 /// The number of ways to damage a row.
-const DAMAGES: usize = 30;
+const DAMAGES: usize = 32;
 
 /// In byte order, which differs from that of numbers and of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
@@ -408,6 +408,8 @@ impl Bench<ForeignWrites> {
                     ("previousOwnerName", AttributeValue::N("7".into())),
                     ("previousReleased", AttributeValue::Bool(false)),
                     ("endedVersion", AttributeValue::N("7".into())),
+                    ("brokenVersion", text("another")),
+                    ("brokenVersion", AttributeValue::N("7".into())),
                     ("deletedVersion", text("another")),
                     ("leaseVersion", text("another")),
                     ("leaseVersion", AttributeValue::N("7".into())),
