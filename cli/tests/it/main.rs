@@ -16,6 +16,7 @@ mod demo;
 mod fenced_store;
 mod front;
 mod guard;
+mod history;
 mod keeping;
 mod lambda;
 mod neighbours;

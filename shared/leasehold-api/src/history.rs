@@ -153,7 +153,10 @@ impl StreamRecord {
             return Err("The stream of the lock table must have new and old images.".to_owned());
         }
         let item = |image: Option<WireItem>| {
-            image.map(dynamodb_json::item).transpose().map_err(|fault| format!("An image is unreadable: {}", fault.detail))
+            image
+                .map(dynamodb_json::item)
+                .transpose()
+                .map_err(|fault| format!("An image is unreadable: {}", fault.detail))
         };
         Ok(RowChange {
             at_ms: ((approximate_creation_date_time * 1000.0) as u64).max(last_ms),

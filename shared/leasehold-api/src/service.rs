@@ -48,7 +48,14 @@ pub struct Service {
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false, watches: Arc::default(), seal: None, quota: Arc::default(), history: None }
+        Self {
+            table,
+            checks_takeovers: false,
+            watches: Arc::default(),
+            seal: None,
+            quota: Arc::default(),
+            history: None,
+        }
     }
 
     /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the

@@ -152,9 +152,9 @@ impl Engine {
         (answer.status, answer.body)
     }
 
-    /// Follows the changes of a table from now on, in their order, each after it is on disk. `keys` are the names of its
-    /// keys. A table has one follower, and an engine one such table. Where the follower is slow, changes are lost; no
-    /// write waits for it. PartiQL's changes are not told.
+    /// Follows the changes of a table from now on, in their order, each after it is on disk. `keys` are the names of
+    /// its keys. A table has one follower, and an engine one such table. Where the follower is slow, changes are lost;
+    /// no write waits for it. PartiQL's changes are not told.
     pub fn follow(&self, table: &str, keys: Vec<String>) -> Receiver<Change> {
         let (following, receiver) = Following::new(table.to_owned(), keys);
         self.core.express().following = Some(following);

@@ -12,8 +12,9 @@ use leasehold_transactions as transactions;
 /// ends it after fifteen minutes.
 const MAX_IDLE_SECONDS: u64 = 840;
 
-/// The time for which an entry of the history stays: 30 days.
-const HISTORY_RETENTION_SECONDS: u64 = 30 * 24 * 3600;
+/// The days for which an entry of the history stays, and the most of them.
+const HISTORY_DAYS: u64 = 30;
+const MAX_HISTORY_DAYS: u64 = 3650;
 
 /// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub struct Config {
     /// `LEASEHOLD_EXECUTION_KEY` (default: none): the KMS key, for HMAC, behind the lease ids of Step Functions
     /// executions.
     pub execution_key: Option<String>,
-    /// `LEASEHOLD_HISTORY_TABLE_NAME` (default: none is kept), `LEASEHOLD_HISTORY_RETENTION_SECONDS` (default 2592000,
-    /// 30 days): the table of the history, and the time for which an entry stays.
+    /// `LEASEHOLD_HISTORY_TABLE_NAME` (default: none is kept), `LEASEHOLD_HISTORY_DAYS` (default 30): the table of the
+    /// history, and the time for which an entry stays.
     pub history: Option<(String, Duration)>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
@@ -101,10 +102,9 @@ impl Config {
         variables.checked(schema.check());
         let jwt_claim = variables.text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
         let execution_key = variables.text("LEASEHOLD_EXECUTION_KEY");
-        let kept = "LEASEHOLD_HISTORY_RETENTION_SECONDS";
-        let kept = variables.number(kept, HISTORY_RETENTION_SECONDS, 1..=Policy::MAX_RETENTION_SECONDS);
+        let days = variables.number("LEASEHOLD_HISTORY_DAYS", HISTORY_DAYS, 1..=MAX_HISTORY_DAYS);
         let history = variables.text("LEASEHOLD_HISTORY_TABLE_NAME");
-        let history = history.map(|table| (table, Duration::from_secs(kept)));
+        let history = history.map(|table| (table, Duration::from_secs(days * 24 * 3600)));
         let stack = variables.text("LEASEHOLD_STACK");
         variables.complete(Self {
             schema,
@@ -276,7 +276,7 @@ mod tests {
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
             ("LEASEHOLD_EXECUTION_KEY", "key/1"),
             ("LEASEHOLD_HISTORY_TABLE_NAME", "past"),
-            ("LEASEHOLD_HISTORY_RETENTION_SECONDS", "600"),
+            ("LEASEHOLD_HISTORY_DAYS", "2"),
             ("LEASEHOLD_METRICS", "false"),
             ("LEASEHOLD_STACK", "orders-locks"),
         ])
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
         assert!(config.takeover_clock_check);
-        assert_eq!(config.history, Some(("past".to_owned(), Duration::from_secs(600))));
+        assert_eq!(config.history, Some(("past".to_owned(), Duration::from_secs(2 * 24 * 3600))));
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));

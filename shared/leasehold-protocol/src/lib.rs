@@ -35,8 +35,8 @@
 mod attributes;
 mod error;
 mod expressions;
-mod item;
 pub mod history;
+mod item;
 pub mod lifecycle;
 mod model;
 mod schema;

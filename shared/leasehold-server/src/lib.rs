@@ -45,7 +45,7 @@ pub use credentials::{Credentials, CredentialsError};
 pub use leasehold_origin::Guard;
 pub use load::Load;
 pub use routes::{Checked, protect, routes, routes_of};
-pub use server::{Front, Pulse, Server, ServerError, Settings, Store};
+pub use server::{Front, HistorySettings, Pulse, Server, ServerError, Settings, Store};
 pub use terraform::{States, StatesError};
 pub use tls::{Tls, TlsError};
 pub use tokens::{TokenEntry, TokenError, Tokens, new_token};

@@ -154,7 +154,15 @@ impl Express {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
-        Ok(Self { connection, has_sums, tables: HashMap::new(), forms: HashMap::new(), failure: None, is_off: false, following: None })
+        Ok(Self {
+            connection,
+            has_sums,
+            tables: HashMap::new(),
+            forms: HashMap::new(),
+            failure: None,
+            is_off: false,
+            following: None,
+        })
     }
 
     /// Leaves everything to the engine from now on.

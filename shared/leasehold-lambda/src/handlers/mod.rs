@@ -183,8 +183,10 @@ impl Function {
             tracing::error!(error = error_message, "a part of the history is not recorded yet");
             Diagnostic { error_type: "RecordFailed".to_owned(), error_message }
         };
-        let recorder = self.recorder.as_ref().ok_or_else(|| failed("LEASEHOLD_HISTORY_TABLE_NAME is not set.".to_owned()))?;
-        let batch = serde_json::from_value(event).map_err(|error| failed(format!("This is no batch of a stream: {error}")))?;
+        let recorder =
+            self.recorder.as_ref().ok_or_else(|| failed("LEASEHOLD_HISTORY_TABLE_NAME is not set.".to_owned()))?;
+        let batch =
+            serde_json::from_value(event).map_err(|error| failed(format!("This is no batch of a stream: {error}")))?;
         recorder.record_stream(batch).await.map_err(failed)
     }
 

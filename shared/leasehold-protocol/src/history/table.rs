@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{
-    AttributeValue, DeleteRequest, PutRequest, ScalarAttributeType, WriteRequest,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, PutRequest, ScalarAttributeType, WriteRequest};
 use leasehold_dynamodb::{Clock, Failure, TableDefinition};
 use sha2::{Digest, Sha256};
 
@@ -166,9 +164,8 @@ impl HistoryTable {
                 key.into_iter().collect::<Option<Item>>()
             });
             let delete = |key| DeleteRequest::builder().set_key(Some(key)).build().ok();
-            let deletes: Vec<_> = keys
-                .filter_map(|key| Some(WriteRequest::builder().delete_request(delete(key)?).build()))
-                .collect();
+            let deletes: Vec<_> =
+                keys.filter_map(|key| Some(WriteRequest::builder().delete_request(delete(key)?).build())).collect();
             purged += deletes.len();
             self.write(deletes).await?;
             start = page.last_evaluated_key;
@@ -196,8 +193,7 @@ impl HistoryTable {
             (PREVIOUS_OWNER_NAME, entry.previous_owner_name),
         ];
         item.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), AttributeValue::S(text?)))));
-        let tokens =
-            [(FENCING_TOKEN, entry.fencing_token), (PREVIOUS_FENCING_TOKEN, entry.previous_fencing_token)];
+        let tokens = [(FENCING_TOKEN, entry.fencing_token), (PREVIOUS_FENCING_TOKEN, entry.previous_fencing_token)];
         item.extend(tokens.into_iter().filter_map(|(name, token)| Some((name.to_owned(), write::number(token?)))));
         let put = PutRequest::builder().set_item(Some(item)).build().ok()?;
         Some(WriteRequest::builder().put_request(put).build())
