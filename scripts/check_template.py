@@ -338,7 +338,7 @@ def check_waking():
 
 
 def check_history():
-    """A history is made of both images, loses nothing in silence, and is off by default: the stream is then as before."""
+    """A history is made of both images, loses nothing in silence, and is off by default."""
     resources = stacks.resources_with(WHOLE)
     assert resources["LockTable"]["Properties"]["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
     [(_, mapping)] = stacks.of_type(resources, "AWS::Lambda::EventSourceMapping")

@@ -55,7 +55,12 @@ TYPES = {
     "AWS::StepFunctions::StateMachine": ("aws_sfn_state_machine", "arn", "name", "StateMachine"),
     "AWS::WAFv2::WebACLAssociation": ("aws_wafv2_web_acl_association", "id", None, ""),
 }
-LABELS = {"HistoryTable": "history", "LockTable": "locks", "TransactionTable": "transactions", "WaitersTable": "waiters"}
+LABELS = {
+    "HistoryTable": "history",
+    "LockTable": "locks",
+    "TransactionTable": "transactions",
+    "WaitersTable": "waiters",
+}
 DOCUMENTS = {"AssumeRolePolicyDocument", "Body", "EventPattern", "KeyPolicy", "Policy", "PolicyDocument"}
 # Names in Terraform that are not those of CloudFormation in other letters. None is for what Terraform does not say.
 ARGUMENTS = {

@@ -222,9 +222,7 @@ class Api:
     async def list_locks(self, query: Mapping[str, object], timeout: float) -> Page:
         return await self.get("/v1/locks", query, timeout, Page.from_wire)
 
-    async def history(
-        self, query: Mapping[str, object], timeout: float
-    ) -> tuple[tuple[HistoryEntry, ...], str | None]:
+    async def history(self, query: Mapping[str, object], timeout: float) -> tuple[tuple[HistoryEntry, ...], str | None]:
         """Returns a page of a lock's history, and the cursor of the next one."""
 
         def page(answer: Any) -> tuple[tuple[HistoryEntry, ...], str | None]:
