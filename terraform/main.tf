@@ -259,6 +259,7 @@ resource "aws_iam_role_policy" "hold_table" {
         Condition = {
           "ForAllValues:StringNotEquals" = {
             "dynamodb:Attributes" = [
+              "brokenVersion",
               "capacity",
               "capacityRequestId",
               "nextTicket",
@@ -1257,6 +1258,7 @@ resource "aws_iam_role_policy" "cleanup_table" {
         Condition = {
           "ForAllValues:StringNotEquals" = {
             "dynamodb:Attributes" = [
+              "brokenVersion",
               "capacity",
               "capacityRequestId",
               "nextTicket",
