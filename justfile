@@ -17,8 +17,13 @@ wrap:
     scripts/style.sh format
 
 # Lints the code in every language, warnings as errors.
-lint:
+[parallel]
+lint: _style _clippy
+
+_style:
     scripts/style.sh lint
+
+_clippy:
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
 # Builds the documentation of the crates, warnings as errors.
@@ -48,9 +53,9 @@ clients:
 console:
     console/test.sh
 
-# Tests the checkers of histories, and the proxy of the nemesis.
+# Tests the checkers of histories, and the proxy of the nemesis, if one has changed since.
 checkers:
-    python3 -m unittest discover -s scripts/nemesis
+    scripts/contend.sh checkers
 
 # Lets all clients contend for the same locks, while everything around them fails.
 contend seconds="60":
@@ -125,6 +130,10 @@ mutants base="main":
     cargo test --workspace --lib --test it
     git diff {{base}} -- shared > target/mutants.diff
     cargo mutants --workspace --in-diff target/mutants.diff --baseline skip --timeout 1200 --output target
+
+# Runs the idempotency suite of Powertools for a language, from a clone of its repository, with Leasehold's layer.
+powertools language clone:
+    scripts/powertools.sh {{language}} {{clone}}
 
 # Makes requests of all kinds from docs/openapi.json, legal and not, and holds each answer of `serve` to the document.
 schema seconds="60":

@@ -356,6 +356,52 @@ def check_history():
         assert not [name for name in without if "Record" in name or "HistoryTable" in name], parameters
 
 
+def check_redrives():
+    """EventBridge tells the clean-up of each child of run-under-lock that is redriven, and of no other execution."""
+    [rule] = [
+        rule
+        for name, rule in stacks.of_type(stacks.resources_with({}), "AWS::Events::Rule")
+        if "redriveCount" in rule["EventPattern"]["detail"]
+    ]
+    detail = rule["EventPattern"]["detail"]
+    assert (detail["status"], detail["redriveCount"]) == (["RUNNING"], [{"numeric": [">", 0]}]), detail
+    prepare = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())["States"]["Prepare"]
+    [name] = detail["name"]
+    assert f"'{name['prefix']}'" in prepare["Assign"]["child"], "the rule is about other names than the children's"
+    [machine] = detail["stateMachineArn"]
+    assert machine["wildcard"]["Fn::Sub"].endswith(":stateMachine:${RunnableStateMachines}"), machine
+    [target] = rule["Targets"]
+    assert target["Arn"] == {"Ref": "CleanupStateMachine"}, target
+    event = json.loads(target["InputTransformer"]["InputTemplate"].replace("<arn>", '"arn"'))
+    assert event == {"detail": {"executionArn": "arn", "status": "RUNNING", "input": "{}"}}, event
+    letters = stacks.resources_with({})["CleanupDeadLettersPolicy"]["Properties"]["PolicyDocument"]
+    assert stacks.mentions(letters, "RedrivenChildRule"), "an event that starts no clean-up is lost"
+
+
+def check_children():
+    """EventBridge tells run-under-lock the end of each of its children, which it awaits by a token."""
+    resources = stacks.resources_with({})
+    [rule] = [
+        rule
+        for _, rule in stacks.of_type(resources, "AWS::Events::Rule")
+        if rule["Targets"][0]["Arn"] == {"Ref": "ChildEnded"}
+    ]
+    detail = rule["EventPattern"]["detail"]
+    assert set(detail["status"]) == {"SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"}, detail
+    redriven = resources["RedrivenChildRule"]["Properties"]["EventPattern"]["detail"]
+    assert all(detail[name] == redriven[name] for name in ("name", "stateMachineArn")), detail
+    event = json.loads(rule["Targets"][0]["InputTransformer"]["InputTemplate"].replace("<arn>", '"arn"'))
+    assert event == {"detail": {"executionArn": "arn"}}, event
+    states = json.loads((ROOT / "statemachines/run-under-lock.asl.json").read_text())["States"]
+    waits = [name for name, state in states.items() if state.get("Resource", "").endswith(".waitForTaskToken")]
+    assert [states["StartChild"]["Next"], states["Heartbeat"]["Next"]] == waits * 2, waits
+    # Both leave their words in one row.
+    mark = json.loads((ROOT / "statemachines/child-ended.asl.json").read_text())["States"]["Mark"]["Arguments"]
+    wait = states[waits[0]]["Arguments"]
+    assert mark["TableName"] == wait["TableName"] and set(mark["Key"]) == {"child"} and "child" in wait["Item"], wait
+    assert wait["ConditionExpression"] == "attribute_not_exists(ended)" and "SET ended" in mark["UpdateExpression"]
+
+
 def check_exports():
     """Another table changes no export: CloudFormation refuses to change one that another stack imports."""
     before, after = (

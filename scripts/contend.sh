@@ -18,6 +18,7 @@
 # These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
 # the other; transactions_checker.py and coordination_checker.py know the history alone.
 #
+#   scripts/contend.sh checkers                            the tests of the checkers and of the proxy alone
 #   scripts/contend.sh services [PART OF A NAME…]         each client alone, against scripted services (services.json)
 #   scripts/contend.sh lambda [SECONDS [OPTION…]]          functions under a lock, in sandboxes (lambda_nemesis.py)
 #
@@ -29,6 +30,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 export LEASEHOLD=${LEASEHOLD:-$target/debug/leasehold}
 export LEASEHOLD_AGENT=${LEASEHOLD_AGENT:-$target/debug/leasehold-agent}
 export CONTEND_RUST=${CONTEND_RUST:-$target/debug/examples/contender}
+export CONTEND_RUST_FUNCTION=${CONTEND_RUST_FUNCTION:-$target/debug/examples/function}
 export CONTEND_RUST_AGENT=${CONTEND_RUST_AGENT:-$target/debug/examples/agent}
 export CONTEND_PYTHON=${CONTEND_PYTHON:-$target/python-client/venv/bin/python}
 export PYTHONDONTWRITEBYTECODE=1
@@ -37,18 +39,37 @@ missing() {
     echo "contend: there is no $1: $2" >&2
     exit 2
 }
+
+# Tests the checkers and the proxy, unless nothing has changed since.
+test_checkers() {
+    local tested=$target/nemesis-tested
+    local files=("$root/scripts/nemesis" "$LEASEHOLD" "$LEASEHOLD_AGENT" "$CONTEND_RUST_FUNCTION")
+    if [[ -e $tested && -z $(find "${files[@]}" -type f -newer "$tested" -not -path '*/__pycache__/*' 2>/dev/null) ]]; then
+        return
+    fi
+    python3 -m unittest discover -q -s "$root/scripts/nemesis"
+    mkdir -p "$target"
+    touch "$tested"
+}
+
+if [[ ${1:-} == checkers ]]; then
+    test_checkers
+    exit
+fi
 [[ -x $LEASEHOLD ]] || missing "$LEASEHOLD" 'build it with cargo build'
 [[ -x $CONTEND_PYTHON ]] || missing "$CONTEND_PYTHON" 'run clients/python/test.sh'
 [[ -d $root/clients/typescript/dist ]] || missing clients/typescript/dist 'run clients/typescript/test.sh'
 if [[ ${1:-} == lambda ]]; then
     [[ -x $LEASEHOLD_AGENT ]] || missing "$LEASEHOLD_AGENT" 'build it with cargo build --workspace'
-    python3 -m unittest discover -q -s "$root/scripts/nemesis" -p 'test_lambda*'
+    [[ -x $CONTEND_RUST_FUNCTION ]] ||
+        (cd "$root" && cargo build --quiet --package leasehold-client --example function --features lambda-runtime)
+    test_checkers
     exec python3 "$root/scripts/nemesis/lambda_nemesis.py" "${@:2}"
 fi
 [[ -x $CONTEND_RUST && -x $CONTEND_RUST_AGENT ]] ||
     (cd "$root" && cargo build --quiet --package leasehold-client --example contender --example agent)
 
-python3 -m unittest discover -q -s "$root/scripts/nemesis"
+test_checkers
 if [[ ${1:-} == coordination ]]; then
     python3 "$root/scripts/nemesis/sharing.py"
 fi

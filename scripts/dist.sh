@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the files of a release into target/dist, with SHA256SUMS: scripts/dist.sh [--packages | TARGET...]
+# Makes the files of a release into target/dist, with SHA256SUMS: scripts/dist.sh [--packages | [--layers] TARGET...]
 #
 # The crates, the Python client and the npm package belong to no target; `--packages` makes these alone. For each TARGET (both musl targets
 # unless named) the script builds the command once, as a static binary, and packs it as a wheel, an archive, a .deb and an OCI image; and the
-# agent once, as a layer of Lambda. The man pages and completions come from the binary for this machine, so its target must be among them.
+# agent once, as a layer of Lambda; `--layers` makes these layers alone. The man pages and completions come from the binary for this machine, so its target must be among them.
 #
 # The same commit gives the same bytes, in any folder: times are those of the commit, and no path or user is recorded.
 set -euo pipefail
@@ -27,12 +27,17 @@ if [[ ${1-} == --packages ]]; then
     packages_only=yes
     shift
 fi
+layers_only=
+if [[ ${1-} == --layers ]]; then
+    layers_only=yes
+    shift
+fi
 [[ -n $packages_only ]] || TOOLS+=(cargo-zigbuild==0.24.1 maturin==1.16.0 wheel==0.45.1 ziglang==0.17.1)
 readonly TOOLS
 targets=("$@")
 ((${#targets[@]})) || targets=(x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
 native=$(uname -m)-unknown-linux-musl
-[[ -n $packages_only || " ${targets[*]} " == *" $native "* ]] ||
+[[ -n $packages_only || -n $layers_only || " ${targets[*]} " == *" $native "* ]] ||
     fail "the man pages come from the command for $native, which is not among ${targets[*]}"
 [[ -n $packages_only ]] || for target in "${targets[@]}"; do
     [[ -d $(rustc --print target-libdir --target "$target") ]] ||
@@ -152,6 +157,14 @@ rm -rf "$dist" "$work"
 mkdir -p "$dist" "$work"
 check_versions
 tools
+
+if [[ -n $layers_only ]]; then
+    for target in "${targets[@]}"; do
+        step "the agent for $target: layer of Lambda"
+        layer "$target"
+    done
+    exit
+fi
 
 step 'crates'
 crates

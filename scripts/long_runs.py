@@ -21,8 +21,10 @@ ALL_LOOKS = 1000
 class Service:
     """Answers the tasks of run-under-lock: a lock that is granted after some looks, a child, and an outage."""
 
-    def __init__(self, child_seconds, looks=0, outage=None, timeouts=True):
+    def __init__(self, child_seconds, looks=0, outage=None, timeouts=True, tells=True):
         self.child_seconds, self.looks, self.outage, self.timeouts = child_seconds, looks, outage, timeouts
+        # Whether EventBridge tells the child's end.
+        self.tells = tells
         self.child_started = self.child_stopped = None
         # The end of the lease for an observer that saw the last renewal at once.
         self.lease_end = None
@@ -54,10 +56,20 @@ class Service:
     def StartChild(self, arguments, now):
         self.child_started = now
         self.child = f"arn:aws:states:eu-west-1:123456789012:execution:locked-export:{arguments['Name']}"
+        self.started = self.child
         return 0.1, {"ExecutionArn": self.child}
 
+    def AwaitEnd(self, arguments, now):
+        assert arguments["Item"]["child"]["S"] == self.child, arguments
+        if self.is_out(now):
+            raise TaskError("DynamoDb.SdkClientException", seconds=9 if self.timeouts else 0.1)
+        left = self.child_started + self.child_seconds - now
+        if self.tells and left <= 0:
+            raise TaskError("DynamoDb.ConditionalCheckFailedException")
+        return left + 0.1 if self.tells else 10**9, {}
+
     def LookAtChild(self, arguments, now):
-        assert arguments["ExecutionArn"] == self.child, arguments
+        assert arguments["ExecutionArn"] == self.started, arguments
         if self.is_out(now):
             raise TaskError("Sfn.SdkClientException", seconds=9 if self.timeouts else 0.1)
         return 0.1, {"Status": "RUNNING" if now < self.child_started + self.child_seconds else "SUCCEEDED"}
@@ -174,6 +186,33 @@ def repeats_keep_their_number():
         assert others[1:] == list(range(first, first + len(others) - 1)), service.sequences
 
 
+def end_is_noticed():
+    """The end of a child is noticed at once where EventBridge tells it; otherwise by a look, half of its time later."""
+    for child_seconds in (1, 30, 600, HOUR, DAY):
+        service, execution, outcome = run(child_seconds, 60_000)
+        assert outcome == ("SUCCEEDED", {}), outcome
+        late = execution.now - service.child_started - child_seconds
+        # An expression of the definition may be due for a look, which comes after the usual pause.
+        pause = max(15, child_seconds / 60)
+        assert late < pause + 5, (child_seconds, late)
+        service, execution, outcome = run(child_seconds, 60_000, tells=False)
+        assert outcome == ("SUCCEEDED", {}), outcome
+        late = execution.now - service.child_started - child_seconds
+        assert late <= max(60, child_seconds / 2) + 2 * pause + 5, (child_seconds, late)
+
+
+def transitions():
+    """Prints the price of waiting: the states that a run enters, which is what AWS counts."""
+    print(
+        "  state transitions of a run under a lock of 60 s, and their price for a million at 0.025 USD for a thousand:"
+    )
+    for child_seconds in (1, 60, 600, HOUR, DAY):
+        _, execution, _ = run(child_seconds, 60_000)
+        entered = len(execution.entered)
+        rounds = [name for name, _ in execution.entered].count("Heartbeat")
+        print(f"    a child of {child_seconds:>6} s: {entered:>5} ({rounds} heartbeats), {entered * 25:>7} USD")
+
+
 def keeps_the_lock_of_a_child_that_goes_on():
     """A child that cannot be stopped may be at work: its lock ends with its lease."""
 
@@ -193,11 +232,11 @@ def stops_a_stranger():
     class Renamed(Service):
         def StartChild(self, arguments, now):
             answer = super().StartChild(arguments, now)
-            self.stranger = answer[1]["ExecutionArn"] + "-renamed"
-            return answer[0], {"ExecutionArn": self.stranger}
+            self.started = answer[1]["ExecutionArn"] + "-renamed"
+            return answer[0], {"ExecutionArn": self.started}
 
         def StopChild(self, arguments, now):
-            assert arguments["ExecutionArn"] == self.stranger, arguments
+            assert arguments["ExecutionArn"] == self.started, arguments
             return super().StopChild(arguments, now)
 
         def Release(self, arguments, now):
@@ -212,6 +251,8 @@ if __name__ == "__main__":
     long_runs()
     many_outages()
     stops_in_time()
+    end_is_noticed()
+    transitions()
     repeats_keep_their_number()
     keeps_the_lock_of_a_child_that_goes_on()
     stops_a_stranger()

@@ -22,10 +22,11 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exc
 
 usage() {
     cat <<EOF
-Usage: scripts/ministack.sh [--no-build | --debug]
+Usage: scripts/ministack.sh [--layers] [--no-build | --debug]
 
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
 stacks on a ministack of its own. --no-build deploys what was built last, and --debug what cargo builds for tests.
+--layers tries the stack with the agent's layers alone.
 EOF
 }
 
@@ -209,6 +210,11 @@ state_machines() {
         --role-arn "arn:aws:iam::$account:role/$(resource leasehold RunUnderLockRole)" --definition '{"QueryLanguage":"JSONata","StartAt":"Work","States":{
             "Work":{"Type":"Wait","Seconds":"{% $states.input.seconds %}","Next":"Done"},"Done":{"Type":"Succeed"}}}')
 
+    # The local AWS takes no expression for the time-out of a state.
+    aws stepfunctions update-state-machine --state-machine-arn "$outer" --query updateDate --output text --definition "$(
+        aws stepfunctions describe-state-machine --state-machine-arn "$outer" --query definition --output text |
+            sed -E 's/"TimeoutSeconds": ?"[^"]*"/"TimeoutSeconds": 15/'
+    )" >/dev/null
     python3 scripts/lib/guides.py docs/guides/step-functions.md
 
     execution=$(run_under_lock quiet 2)
@@ -373,9 +379,10 @@ execution_key() {
 # ministack runs state machines, rules and pipes without a check of their roles, so the roles are checked here.
 # $child and $clean_up are the state machines. scripts/check_template.py has the whole list of their calls.
 state_machines_roles() {
-    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker
+    local children=${child/:stateMachine:/:execution:} invoke release locks waiters waiters_stream waker awaited
     locks=$(output leasehold TableArn)
     waiters=$(output leasehold WaitersTableArn)
+    awaited=${waiters%/*}/$(resource leasehold ChildrenTable)
     waiters_stream=$(stream "$waiters")
     waker=$(resource leasehold Waker)
     invoke=$(output leasehold InvokeFunctionArn)
@@ -388,6 +395,12 @@ allowed RunUnderLockRole states:DescribeExecution $children:leasehold-1
 allowed RunUnderLockRole states:StopExecution $children:leasehold-1
 allowed RunUnderLockRole states:DescribeStateMachine $child
 allowed RunUnderLockRole states:StartExecution $clean_up
+allowed RunUnderLockRole dynamodb:PutItem $awaited
+implicitDeny RunUnderLockRole dynamodb:PutItem $locks
+allowed ChildEndedRole dynamodb:UpdateItem $awaited
+allowed ChildEndedRole states:SendTaskSuccess $(output leasehold RunUnderLockArn)
+implicitDeny ChildEndedRole states:SendTaskSuccess $child
+allowed ChildEndedRuleRole states:StartExecution $(resource leasehold ChildEnded)
 implicitDeny RunUnderLockRole states:StartExecution ${child/locked/other}
 implicitDeny RunUnderLockRole states:StopExecution $children:1
 allowed CleanupStateMachineRole lambda:InvokeFunction $release
@@ -549,8 +562,49 @@ table_exists() {
     aws dynamodb describe-table --table-name "$1" >/dev/null 2>&1
 }
 
+# The agent's layers for both machines, as scripts/dist.sh leaves them; where it did not run, the agent of a debug build.
+agent_layers() {
+    local version machine name layer output arn found
+    version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+    aws s3 mb s3://releases >/dev/null
+    for machine in x86_64 aarch64; do
+        name=leasehold-agent-layer-$version-$machine.zip
+        if [[ -f target/dist/$name ]]; then
+            cp "target/dist/$name" "$work/$name"
+        else
+            python3 packaging/layer/layer.py target/debug/leasehold-agent "$work/$name"
+        fi
+        aws s3 cp --quiet "$work/$name" "s3://releases/$name"
+    done
+    aws iam create-role --role-name holder --assume-role-policy-document '{"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}]}' >/dev/null
+    deploy_leasehold layers Authorizer=NONE TableDeletionPolicy=Delete AgentLayerBucket=releases "AgentLayerVersion=$version"
+    for layer in x86_64:x86_64:AgentLayerArn aarch64:arm64:AgentLayerArm64Arn; do
+        IFS=: read -r machine name output <<<"$layer"
+        arn=$(output layers "$output")
+        found=$(aws lambda get-layer-version-by-arn --arn "$arn" --output text \
+            --query "[CompatibleArchitectures[0], Content.CodeSha256]" | tr '\t' ' ')
+        expect "the layer of $output" "$found" "$name $(openssl dgst -sha256 -binary \
+            "$work/leasehold-agent-layer-$version-$machine.zip" | base64)"
+        # A function of the machine gets it.
+        aws lambda create-function --function-name "holder-$name" --runtime provided.al2023 --handler bootstrap \
+            --architectures "$name" --role "arn:aws:iam::$account:role/holder" --layers "$arn" \
+            --zip-file "fileb://$work/leasehold-agent-layer-$version-$machine.zip" >/dev/null
+        expect "the layers of holder-$name" "$(aws lambda get-function-configuration --function-name "holder-$name" \
+            --query 'Layers[0].Arn' --output text)" "$arn"
+        aws lambda delete-function --function-name "holder-$name"
+    done
+    found=$(aws iam get-policy --policy-arn "$(output layers HolderPolicyArn)" --query Policy.Arn --output text)
+    expect "the policy of holders" "$found" "$(output layers HolderPolicyArn)"
+    delete_stack layers
+}
+
 main() {
-    local build
+    local build only=
+    if [[ ${1-} == --layers ]]; then
+        only=layers
+        shift
+    fi
     read_arguments "$@"
     begin
     : >"$work/samconfig.toml"
@@ -564,6 +618,10 @@ main() {
     start_ministack AUTH=true
     aws s3 mb "s3://$BUCKET" >/dev/null
     account=$(aws sts get-caller-identity --query Account --output text)
+
+    say "the agent as layers, for both machines"
+    agent_layers
+    [[ $only != layers ]] || return 0
 
     say "an open API: every route, direct invocations, the conformance suite"
     deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true RestApi=regional

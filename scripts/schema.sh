@@ -48,5 +48,5 @@ END
 kill -0 "$serve"
 
 # What schemathesis does not reach, the conformance suite does: each of its answers is valid.
-LEASEHOLD_TEST_ANSWERS=$folder/answers cargo test --quiet --package leasehold-tests --test it -- answers_of_the_conformance_suite
+LEASEHOLD_TEST_ANSWERS=$folder/answers cargo test --quiet --workspace --test it -- answers_of_the_conformance_suite
 "$tools/bin/python" scripts/lib/answers.py docs/openapi.json "$folder/answers"

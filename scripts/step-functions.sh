@@ -13,8 +13,8 @@ Usage: scripts/step-functions.sh [STORY...]
 
 Installs ministack and asl-validator under target/tools, checks the definitions in statemachines/, builds the functions,
 counts the events of long runs in virtual time (scripts/long_runs.py), cleans up after histories as AWS writes them
-(scripts/clean_ups.py), starts a ministack of its own, and runs the named stories of scripts/step_functions.py there, or
-all of them.
+(scripts/clean_ups.py), redrives each definition (scripts/redrives.py), starts a ministack of its own, and runs the
+named stories of scripts/step_functions.py there, or all of them.
 EOF
 }
 
@@ -45,6 +45,7 @@ check_definitions
 install_ministack
 "$MINISTACK_TOOLS/bin/python" scripts/long_runs.py
 "$MINISTACK_TOOLS/bin/python" scripts/clean_ups.py
+"$MINISTACK_TOOLS/bin/python" scripts/redrives.py
 cargo build --quiet --workspace --locked
 start_ministack
 "$MINISTACK_TOOLS/bin/python" scripts/step_functions.py "$@"

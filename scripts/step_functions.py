@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 TABLE = "leasehold"
 MARKS = "marks"
 WAITERS = "waiters"
+CHILDREN = "children"
 LATE_REQUEST_SECONDS = 6
 # Stories spend their time in waits.
 STORIES_AT_A_TIME = 5
@@ -90,6 +91,12 @@ def make_stack():
             AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
+    dynamodb.create_table(
+        TableName=CHILDREN,
+        KeySchema=[{"AttributeName": "child", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "child", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
     waiters = dynamodb.create_table(
         TableName=WAITERS,
         KeySchema=[{"AttributeName": "lock", "KeyType": "HASH"}, {"AttributeName": "waiter", "KeyType": "RANGE"}],
@@ -110,9 +117,12 @@ def make_stack():
     make_machine("child", child())
     make_machine("failing-child", one_state({"Type": "Fail", "Error": "OutOfPaper", "Cause": "Tray 2"}))
     make_machine("cleanup-machine", definition("cleanup"))
-    make_machine("run-under-lock", definition("run-under-lock"))
+    make_machine("child-ended", definition("child-ended"))
+    make_machine("run-under-lock", awaiting(definition("run-under-lock"), 1))
+    make_machine("patient-run", awaiting(definition("run-under-lock"), 60))
+    make_machine("late-run", waits_late(awaiting(definition("run-under-lock"), 60)))
     make_machine("mutex", with_work(definition("mutex"), child()))
-    make_machine("unreachable-run", definition("run-under-lock", invoke="unreachable"))
+    make_machine("unreachable-run", awaiting(definition("run-under-lock", invoke="unreachable"), 1))
     make_machine("unreachable-mutex", with_work(definition("mutex", invoke="unreachable"), child()))
     make_machine("failing-mutex", with_work(definition("mutex"), one_state({"Type": "Fail", "Error": "OutOfPaper"})))
     make_machine("three-turns", in_a_map(with_work(definition("mutex"), child(" & $string($states.input.turn)"))))
@@ -162,6 +172,33 @@ def make_stack():
     )
     target = {"Id": "cleanup", "Arn": arns["cleanup-machine"], "RoleArn": ROLE}
     events.put_targets(Rule="leasehold-cleanup", Targets=[target])
+    children = {
+        "stateMachineArn": [{"wildcard": arns["child"].replace(":child", ":*child*")}],
+        "name": [{"prefix": "leasehold-"}],
+    }
+    put_rule_of_children(
+        {**children, "status": ["RUNNING"], "redriveCount": [{"numeric": [">", 0]}]},
+        "cleanup-machine",
+        '{"detail": {"executionArn": <arn>, "status": "RUNNING", "input": "{}"}}',
+    )
+    put_rule_of_children(
+        {**children, "status": ["SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"]},
+        "child-ended",
+        '{"detail": {"executionArn": <arn>}}',
+    )
+
+
+def put_rule_of_children(detail, machine, template):
+    """A rule about changes of children, as the stack has it. Stories cannot send events of AWS's own source."""
+    pattern = {
+        "source": ["aws.states", "story"],
+        "detail-type": ["Step Functions Execution Status Change"],
+        "detail": detail,
+    }
+    events.put_rule(Name=f"to-{machine}", EventPattern=json.dumps(pattern))
+    transformer = {"InputPathsMap": {"arn": "$.detail.executionArn"}, "InputTemplate": template}
+    target = {"Id": "one", "Arn": arns[machine], "RoleArn": ROLE, "InputTransformer": transformer}
+    events.put_targets(Rule=f"to-{machine}", Targets=[target])
 
 
 def make_function(name, handler):
@@ -195,6 +232,7 @@ def definition(name, waits=False, invoke="invoke"):
         "PartitionKeyName": "key",
         "SortKeyName": "",
         "WaitersTableName": WAITERS if waits else "",
+        "ChildrenTableName": CHILDREN,
     }.items():
         text = text.replace("${" + placeholder + "}", value)
     for real, local in LOCAL_NAMES.items():
@@ -301,6 +339,20 @@ def sleeping(machine, seconds):
         for choice in state.get("Choices", []):
             for name in choice.get("Assign", {}):
                 choice["Assign"][name] = seconds
+    return machine
+
+
+def awaiting(machine, seconds):
+    """Returns the definition with a fixed time between heartbeats."""
+    machine["States"]["AwaitEnd"]["TimeoutSeconds"] = seconds
+    return machine
+
+
+def waits_late(machine):
+    """Returns the definition for a child that ends before the execution waits for it."""
+    states = machine["States"]
+    states["StartChild"]["Next"] = "Dawdle"
+    states["Dawdle"] = {"Type": "Wait", "Seconds": 5, "Next": "AwaitEnd"}
     return machine
 
 
@@ -629,7 +681,7 @@ def repeated_start():
     runs = sfn.list_executions(stateMachineArn=arns["child"], maxResults=1000)["executions"]
     assert [run["executionArn"] for run in runs].count(child) == 1
     # The same execution again, as after a lost answer. Only its name determines the child's name.
-    again = definition("run-under-lock")
+    again = awaiting(definition("run-under-lock"), 1)
     again["States"]["Prepare"]["Assign"]["child"] = {"name": child.rsplit(":", 1)[1], "arn": child}
     make_machine("run-again", again)
     execution = start("run-again", key="repeated", stateMachineArn=arns["child"], input={"seconds": 1})
@@ -656,6 +708,48 @@ def aborted():
         raise AssertionError("a ghost holds the lock")
     except Refused as refusal:
         assert str(refusal) == "LockLost", refusal
+
+
+def end_of_a_child_wakes():
+    """The end of a child ends the wait for it, long before the next heartbeat; nobody looks at the child."""
+    for child in ("child", "failing-child"):
+        execution = run_under_lock("wakes", seconds=3, child=child, machine="patient-run", leaseDurationMs=600_000)
+        assert end_of(execution, 40)["status"] == ("SUCCEEDED" if child == "child" else "FAILED")
+        assert entered(execution, "Heartbeat", "LookAtChild") == 0
+        assert state("wakes") == "released"
+
+
+def end_before_the_wait_is_not_missed():
+    """A child ends before the execution waits for it: the condition refuses the token, and there is no wait."""
+    execution = run_under_lock("late wait", child="failing-child", machine="late-run", leaseDurationMs=600_000)
+    failed(execution, "OutOfPaper", 40)
+    assert entered(execution, "Heartbeat", "LookAtChild") == 0
+
+
+def redriven_child_is_stopped():
+    """The event that a child was redriven stops it, and no other execution. The local AWS has no redrive."""
+    children = [start("child", name, seconds=60) for name in (f"leasehold-{uuid.uuid4()}", f"mine-{uuid.uuid4()}")]
+    first_run = start("child", f"leasehold-{uuid.uuid4()}", seconds=3)
+    for child, redrives in ((children[0], 1), (children[1], 1), (first_run, 0)):
+        detail = {
+            "executionArn": child,
+            "stateMachineArn": arns["child"],
+            "name": child.rsplit(":", 1)[1],
+            "status": "RUNNING",
+            "input": '{"seconds": 60}',
+            "redriveCount": redrives,
+        }
+        entry = {
+            "Source": "story",
+            "DetailType": "Step Functions Execution Status Change",
+            "Detail": json.dumps(detail),
+        }
+        assert events.put_events(Entries=[entry])["FailedEntryCount"] == 0
+    described = end_of(children[0], 30)
+    assert (described["status"], described["error"]) == ("ABORTED", "LockLost"), described
+    succeeded(first_run)
+    assert sfn.describe_execution(executionArn=children[1])["status"] == "RUNNING"
+    sfn.stop_execution(executionArn=children[1])
 
 
 def map_of_keys_aborted():
@@ -981,6 +1075,9 @@ STORIES = [
     wrong_input,
     repeated_start,
     aborted,
+    redriven_child_is_stopped,
+    end_of_a_child_wakes,
+    end_before_the_wait_is_not_missed,
     map_of_keys_aborted,
     late_acquire,
     late_heartbeat,

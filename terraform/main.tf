@@ -1449,19 +1449,174 @@ resource "aws_iam_role_policy" "run_under_lock_tasks" {
   name = "tasks"
   policy = jsonencode({
     Version = "2012-10-17"
+    Statement = concat(
+      [
+        { Effect = "Allow", Action = "lambda:InvokeFunction", Resource = aws_lambda_function.invoke.arn },
+        {
+          Effect   = "Allow"
+          Action   = ["states:StartExecution", "states:DescribeStateMachine"]
+          Resource = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
+        },
+        { Effect = "Allow", Action = "states:StartExecution", Resource = aws_sfn_state_machine.cleanup.arn },
+        {
+          Effect   = "Allow"
+          Action   = ["states:DescribeExecution", "states:StopExecution"]
+          Resource = "arn:${local.partition}:states:${local.region}:${local.account}:execution:${var.runnable_state_machines}:leasehold-*"
+        },
+        { Effect = "Allow", Action = "dynamodb:PutItem", Resource = aws_dynamodb_table.children.arn },
+      ],
+      local.has_kms_key ? [
+        {
+          Effect   = "Allow"
+          Action   = "kms:Decrypt"
+          Resource = var.table_kms_key_arn
+          Condition = {
+            StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" }
+          }
+        },
+      ] : []
+    )
+  })
+}
+
+resource "aws_dynamodb_table" "children" {
+  name         = "${var.name}-children"
+  hash_key     = "child"
+  billing_mode = "PAY_PER_REQUEST"
+
+  ttl {
+    attribute_name = "expireAt"
+    enabled        = true
+  }
+
+  attribute {
+    name = "child"
+    type = "S"
+  }
+
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+}
+
+resource "aws_iam_role" "child_ended" {
+  name_prefix = "${substr(var.name, 0, 14)}-child-ended-"
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
     Statement = [
-      { Effect = "Allow", Action = "lambda:InvokeFunction", Resource = aws_lambda_function.invoke.arn },
       {
-        Effect   = "Allow"
-        Action   = ["states:StartExecution", "states:DescribeStateMachine"]
-        Resource = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
+        Effect    = "Allow"
+        Principal = { Service = "states.amazonaws.com" }
+        Action    = "sts:AssumeRole"
+        Condition = { StringEquals = { "aws:SourceAccount" = local.account } }
       },
-      { Effect = "Allow", Action = "states:StartExecution", Resource = aws_sfn_state_machine.cleanup.arn },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "child_ended_tasks" {
+  role = aws_iam_role.child_ended.id
+  name = "tasks"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      [
+        { Effect = "Allow", Action = "dynamodb:UpdateItem", Resource = aws_dynamodb_table.children.arn },
+        {
+          Effect   = "Allow"
+          Action   = "states:SendTaskSuccess"
+          Resource = aws_sfn_state_machine.run_under_lock.arn
+        },
+        {
+          Effect = "Allow"
+          Action = [
+            "logs:CreateLogDelivery",
+            "logs:GetLogDelivery",
+            "logs:UpdateLogDelivery",
+            "logs:DeleteLogDelivery",
+            "logs:ListLogDeliveries",
+            "logs:PutResourcePolicy",
+            "logs:DescribeResourcePolicies",
+            "logs:DescribeLogGroups",
+          ]
+          Resource = "*"
+        },
+      ],
+      local.has_kms_key ? [
+        {
+          Effect   = "Allow"
+          Action   = "kms:Decrypt"
+          Resource = var.table_kms_key_arn
+          Condition = {
+            StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" }
+          }
+        },
+      ] : []
+    )
+  })
+}
+
+resource "aws_cloudwatch_event_rule" "child_ended" {
+  name        = "${var.name}-child-ended"
+  description = "Children of run-under-lock that have ended"
+  event_pattern = jsonencode({
+    source        = ["aws.states"]
+    "detail-type" = ["Step Functions Execution Status Change"]
+    detail = {
+      stateMachineArn = [
+        {
+          wildcard = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
+        },
+      ]
+      name   = [{ prefix = "leasehold-" }]
+      status = ["SUCCEEDED", "FAILED", "TIMED_OUT", "ABORTED"]
+    }
+  })
+}
+
+resource "aws_cloudwatch_event_target" "child_ended" {
+  rule      = aws_cloudwatch_event_rule.child_ended.name
+  target_id = "wake"
+  arn       = aws_sfn_state_machine.child_ended.arn
+  role_arn  = aws_iam_role.child_ended_rule.arn
+
+  input_transformer {
+    input_template = "{\"detail\": {\"executionArn\": <arn>}}"
+
+    input_paths_map {
+      arn = "$.detail.executionArn"
+    }
+  }
+
+  retry_policy {
+    maximum_event_age_in_seconds = 3600
+    maximum_retry_attempts       = 60
+  }
+}
+
+resource "aws_iam_role" "child_ended_rule" {
+  name_prefix = "${substr(var.name, 0, 14)}-child-ended-rule-"
+  assume_role_policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
       {
-        Effect   = "Allow"
-        Action   = ["states:DescribeExecution", "states:StopExecution"]
-        Resource = "arn:${local.partition}:states:${local.region}:${local.account}:execution:${var.runnable_state_machines}:leasehold-*"
+        Effect    = "Allow"
+        Principal = { Service = "events.amazonaws.com" }
+        Action    = "sts:AssumeRole"
+        Condition = { StringEquals = { "aws:SourceAccount" = local.account } }
       },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "child_ended_rule_wake_the_execution" {
+  role = aws_iam_role.child_ended_rule.id
+  name = "wake-the-execution"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      { Effect = "Allow", Action = "states:StartExecution", Resource = aws_sfn_state_machine.child_ended.arn },
     ]
   })
 }
@@ -1537,6 +1692,49 @@ resource "aws_cloudwatch_event_target" "cleanup" {
   }
 }
 
+resource "aws_cloudwatch_event_rule" "redriven_child" {
+  name        = "${var.name}-redriven-child"
+  description = "Children of run-under-lock that were redriven, without the lock"
+  event_pattern = jsonencode({
+    source        = ["aws.states"]
+    "detail-type" = ["Step Functions Execution Status Change"]
+    detail = {
+      stateMachineArn = [
+        {
+          wildcard = "arn:${local.partition}:states:${local.region}:${local.account}:stateMachine:${var.runnable_state_machines}"
+        },
+      ]
+      name         = [{ prefix = "leasehold-" }]
+      status       = ["RUNNING"]
+      redriveCount = [{ numeric = [">", 0] }]
+    }
+  })
+}
+
+resource "aws_cloudwatch_event_target" "redriven_child" {
+  rule      = aws_cloudwatch_event_rule.redriven_child.name
+  target_id = "stop"
+  arn       = aws_sfn_state_machine.cleanup.arn
+  role_arn  = aws_iam_role.cleanup_rule.arn
+
+  input_transformer {
+    input_template = "{\"detail\": {\"executionArn\": <arn>, \"status\": \"RUNNING\", \"input\": \"{}\"}}"
+
+    input_paths_map {
+      arn = "$.detail.executionArn"
+    }
+  }
+
+  retry_policy {
+    maximum_event_age_in_seconds = 3600
+    maximum_retry_attempts       = 60
+  }
+
+  dead_letter_config {
+    arn = aws_sqs_queue.cleanup_dead_letters.arn
+  }
+}
+
 resource "aws_iam_role" "cleanup_rule" {
   name_prefix = "${substr(var.name, 0, 14)}-cleanup-rule-"
   assume_role_policy = jsonencode({
@@ -1577,7 +1775,11 @@ resource "aws_sqs_queue_policy" "cleanup_dead_letters" {
         Principal = { Service = "events.amazonaws.com" }
         Action    = "sqs:SendMessage"
         Resource  = aws_sqs_queue.cleanup_dead_letters.arn
-        Condition = { ArnEquals = { "aws:SourceArn" = aws_cloudwatch_event_rule.cleanup.arn } }
+        Condition = {
+          ArnEquals = {
+            "aws:SourceArn" = [aws_cloudwatch_event_rule.cleanup.arn, aws_cloudwatch_event_rule.redriven_child.arn]
+          }
+        }
       },
     ]
   })
@@ -2483,6 +2685,12 @@ resource "aws_cloudwatch_log_group" "function" {
 
 resource "aws_cloudwatch_log_group" "access" {
   name              = "/aws/vendedlogs/${var.name}"
+  kms_key_id        = local.has_log_kms_key ? var.log_kms_key_arn : null
+  retention_in_days = var.log_retention_days
+}
+
+resource "aws_cloudwatch_log_group" "child_ended" {
+  name              = "/aws/vendedlogs/${var.name}-child-ended"
   kms_key_id        = local.has_log_kms_key ? var.log_kms_key_arn : null
   retention_in_days = var.log_retention_days
 }
@@ -3825,12 +4033,28 @@ resource "aws_sfn_state_machine" "run_under_lock" {
   definition = templatefile("${local.files}/statemachines/run-under-lock.asl.json", {
     InvokeFunctionArn      = aws_lambda_function.invoke.arn
     CleanupStateMachineArn = aws_sfn_state_machine.cleanup.arn
+    ChildrenTableName      = aws_dynamodb_table.children.name
     Partition              = local.partition
   })
   role_arn = aws_iam_role.run_under_lock.arn
   type     = "STANDARD"
 
   depends_on = [aws_iam_role_policy.run_under_lock_tasks]
+}
+
+resource "aws_sfn_state_machine" "child_ended" {
+  name       = "${var.name}-child-ended"
+  definition = templatefile("${local.files}/statemachines/child-ended.asl.json", { ChildrenTableName = aws_dynamodb_table.children.name, Partition = local.partition })
+  role_arn   = aws_iam_role.child_ended.arn
+  type       = "EXPRESS"
+
+  logging_configuration {
+    level                  = "ERROR"
+    include_execution_data = false
+    log_destination        = "${aws_cloudwatch_log_group.child_ended.arn}:*"
+  }
+
+  depends_on = [aws_iam_role_policy.child_ended_tasks]
 }
 
 resource "aws_sfn_state_machine" "cleanup" {

@@ -406,8 +406,8 @@ variable "runnable_state_machines" {
   default     = "locked-*"
 
   validation {
-    condition     = can(regex("^([A-Za-z0-9_*-]+)$", var.runnable_state_machines))
-    error_message = "runnable_state_machines must match [A-Za-z0-9_*-]+."
+    condition     = can(regex("^([*]|[*]?([A-Za-z0-9_-]+[*]?)+)$", var.runnable_state_machines))
+    error_message = "runnable_state_machines must match [*]|[*]?([A-Za-z0-9_-]+[*]?)+."
   }
 }
 

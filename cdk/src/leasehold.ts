@@ -120,7 +120,7 @@ export class Leasehold extends Construct {
     if (props.wakeWaiters) {
       this.waitersTable = dynamodb.Table.fromTableArn(this, "Waiters", this.attribute("WaitersTable", "Arn"));
     }
-    this.rules = [this.attribute("CleanupRule", "Arn")];
+    this.rules = [this.attribute("CleanupRule", "Arn"), this.attribute("RedrivenChildRule", "Arn")];
     const senders = "PolicyDocument.Statement.0.Condition.ArnEquals.aws:SourceArn";
     this.template
       .getResource("CleanupDeadLettersPolicy")

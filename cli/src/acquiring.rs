@@ -69,7 +69,7 @@ fn interrupted(received: Received, key: &str) -> Failure {
 async fn clean_up(client: &Client, signals: &mut Signals, limit: Duration) {
     tokio::select! {
         // Nothing is held. A grant that is not released within the limit is free one lease later.
-        _ = timeout(limit, client.close()) => {}
+        _ = timeout(limit, async { let _ = client.close().await; client.settled().await }) => {}
         _ = signals.next_impatient() => {}
     }
 }

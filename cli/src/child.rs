@@ -350,7 +350,7 @@ impl Runner<'_> {
         if matches!(grant, Grant::All(_)) {
             drop(grant);
             tokio::select! {
-                _ = self.client.close() => {}
+                () = async { let _ = self.client.close().await; self.client.settled().await } => {}
                 _ = signals.next_impatient() => {}
             }
         }

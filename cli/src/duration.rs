@@ -10,7 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
-        _ => parse(text).map(Wait::AtMost).map_err(|message| format!("{message}, or `forever`")),
+        _ => parse(text).map(Wait::AtMost).map_err(|error| format!("{error}, or `forever`")),
     }
 }
 

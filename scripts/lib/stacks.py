@@ -319,7 +319,10 @@ def calls_of_machine(definition, substitutions):
         expression = isinstance(arguments, str)
         [argument] = [arguments] if expression else [arguments[name] for name in TARGETS if name in arguments]
         placeholder = re.fullmatch(r"\$\{(\w+)\}", argument)
-        target = target_of(substitutions[placeholder[1]]) if placeholder else BY_THE_INPUT
+        if "TaskToken" in arguments and "ChildrenTableName" in substitutions:
+            target = "RunUnderLock"  # It alone leaves tokens there.
+        else:
+            target = target_of(substitutions[placeholder[1]]) if placeholder else BY_THE_INPUT
         found.add(f"{action_of(task['Resource'])} on {target}")
     return found
 

@@ -4,6 +4,7 @@ Virtual time makes runs of days testable. The library of the local AWS evaluates
 states that the definitions use, and a function of the caller answers the Task states.
 """
 
+import copy
 import hashlib
 import json
 import uuid
@@ -27,55 +28,105 @@ class HistoryFull(Exception):
     """The execution has more events than a history holds."""
 
 
-class Execution:
-    """One run. `task(name, arguments, now)` returns seconds and a result, or raises TaskError."""
+class Aborted(Exception):
+    """An operator aborts the execution. `redrive` continues it."""
 
-    def __init__(self, definition, given, task):
-        self.states, self.input, self.task = definition["States"], given, task
-        self.start_at = definition["StartAt"]
-        self.now, self.events, self.variables = 1_800_000_000.0, 1, {}
-        self.entered, self.expressions = [], {}
+
+class BeyondDeadline(Exception):
+    """Another branch has failed before this branch enters its next state."""
+
+
+class StateError(Exception):
+    """The failure of an expression or of a Fail state, inside of a branch or a state."""
+
+    def __init__(self, error, cause=""):
+        super().__init__(error)
+        self.error, self.cause = error, cause
+
+
+class Frame:
+    """A place in the machine, or in a branch of a Parallel state: the state, its input, and the variables."""
+
+    def __init__(self, machine, value, variables):
+        self.states, self.name = machine["States"], machine["StartAt"]
+        self.value, self.variables, self.branches = value, variables, None
+
+
+class Execution:
+    """One run. `task(name, arguments, now)` returns seconds and a result, or raises TaskError or Aborted.
+
+    With `abort_at`, the execution is aborted as it enters its state of that number.
+    """
+
+    def __init__(self, definition, given, task, abort_at=None):
+        self.task, self.input, self.expressions = task, given, {}
+        self.now, self.events, self.redrives = 1_800_000_000.0, 1, 0
+        self.entered, self.abort_at = [], abort_at
+        self.root = Frame(definition, given, {})
+
+    @property
+    def variables(self):
+        return self.root.variables
 
     def run(self):
         """Returns (status, output or error)."""
-        name, value = self.start_at, self.input
-        while True:
-            state = self.states[name]
-            self.count(1)
-            self.entered.append((name, self.now))
-            context = self.context(name)
-            kind = state["Type"]
-            if kind == "Fail":
-                return "FAILED", self.value(state["Error"], value, context)
-            if kind == "Task":
-                value, following = self.run_task(name, state, value, context)
-            elif kind == "Choice":
-                chosen = next(
-                    (choice for choice in state["Choices"] if self.value(choice["Condition"], value, context)),
-                    {"Next": state["Default"]},
-                )
-                value = self.leave(chosen, value, context, value)
-                following = chosen["Next"]
-            else:
-                if kind == "Wait":
-                    self.now += self.value(state["Seconds"], value, context)
-                value = self.leave(state, value, context, value)
-                following = state.get("Next")
-            self.count(1)
-            if following is None:
-                return "SUCCEEDED", value
-            name = following
+        try:
+            return "SUCCEEDED", self.run_frame(self.root, None)
+        except StateError as failure:
+            return "FAILED", failure.error
 
-    def run_task(self, name, state, value, context):
+    def redrive(self):
+        """Continues after Aborted, as AWS does: from the states that did not end, with their inputs."""
+        self.redrives += 1
+        return self.run()
+
+    def run_frame(self, frame, deadline):
+        """Runs the states up to the end, and returns the output. A failure leaves the frame at its state."""
+        while frame.name is not None:
+            if deadline is not None and self.now >= deadline:
+                raise BeyondDeadline
+            if frame.branches is None:
+                self.count(1)
+                self.entered.append((frame.name, self.now))
+                if len(self.entered) == self.abort_at:
+                    raise Aborted
+            frame.value, frame.name = self.run_state(frame, frame.states[frame.name], deadline)
+            frame.branches = None
+            self.count(1)
+        return frame.value
+
+    def run_state(self, frame, state, deadline):
+        """Returns the output and the name of the next state."""
+        value, context = frame.value, self.context(frame.name)
+        kind = state["Type"]
+        if kind == "Fail":
+            error, cause = (self.value(state[part], frame, context) for part in ("Error", "Cause"))
+            raise StateError(error, cause)
+        if kind in ("Task", "Parallel"):
+            return self.run_task(frame, state, context, deadline)
+        if kind == "Choice":
+            chosen = next(
+                (choice for choice in state["Choices"] if self.value(choice["Condition"], frame, context)), None
+            )
+            rule = chosen or {**state, "Next": state["Default"]}
+            return self.leave(rule, frame, context, value), rule["Next"]
+        if kind == "Wait":
+            self.now += self.value(state["Seconds"], frame, context)
+        return self.leave(state, frame, context, value), state.get("Next")
+
+    def run_task(self, frame, state, context, deadline):
         retries = {}
         while True:
             context["State"]["RetryCount"] = sum(retries.values())
-            arguments = self.value(state["Arguments"], value, context)
-            self.count(3)
             try:
-                result = self.attempt(name, state, arguments)
-                return self.leave(state, value, context, result, result=result), state["Next"]
-            except TaskError as failure:
+                if state["Type"] == "Parallel":
+                    result = self.run_branches(frame, state, deadline)
+                else:
+                    arguments = self.value(state["Arguments"], frame, context)
+                    self.count(3)
+                    result = self.attempt(frame, state, arguments, context)
+                return self.leave(state, frame, context, result, result=result), state.get("Next")
+            except (TaskError, StateError) as failure:
                 index, retrier = matching(state.get("Retry", []), failure.error)
                 if retrier and retries.get(index, 0) < retrier.get("MaxAttempts", 3):
                     pause = retrier["IntervalSeconds"] * retrier["BackoffRate"] ** retries.get(index, 0)
@@ -84,41 +135,79 @@ class Execution:
                     continue
                 _, catcher = matching(state.get("Catch", []), failure.error)
                 if not catcher:
-                    raise
+                    raise StateError(failure.error, failure.cause) from failure
                 error = {"Error": failure.error, "Cause": failure.cause}
-                return self.leave(catcher, value, context, error, error=error), catcher["Next"]
+                return self.leave(catcher, frame, context, error, error=error), catcher["Next"]
 
-    def attempt(self, name, state, arguments):
-        limit = state.get("TimeoutSeconds", 99_999_999)
+    def run_branches(self, frame, state, deadline):
+        """Runs the branches one after the other, each from the same time on, and aborts those that a failure ends.
+
+        A branch that another one shall end must come after it.
+        """
+        if frame.branches is None:
+            frame.branches = [Frame(branch, frame.value, dict(frame.variables)) for branch in state["Branches"]]
+        began, ended, failures, before = self.now, [], [], []
+        for index, branch in enumerate(frame.branches):
+            before.append(copy.deepcopy(branch))
+            self.now = began
+            try:
+                self.run_frame(branch, deadline)
+                ended.append(self.now)
+            except StateError as failure:
+                failures.append((self.now, index, failure))
+                deadline = self.now if deadline is None else min(deadline, self.now)
+            except BeyondDeadline:
+                if not failures:
+                    raise
+            except Aborted:
+                # What was to fail later has not failed.
+                for later in (failed for at, failed, _ in failures if at > self.now):
+                    frame.branches[later] = before[later]
+                raise
+        if failures:
+            self.now, _, first = min(failures, key=lambda failed: failed[:2])
+            frame.branches = None
+            raise first
+        self.now = max(ended)
+        return [branch.value for branch in frame.branches]
+
+    def attempt(self, frame, state, arguments, context):
+        limit = self.value(state.get("TimeoutSeconds", 99_999_999), frame, context)
         try:
-            seconds, result = self.task(name, arguments, self.now)
+            seconds, result = self.task(frame.name, arguments, self.now)
         except TaskError as failure:
             self.now += min(failure.seconds, limit)
             if failure.seconds > limit:
                 raise TaskError("States.Timeout") from None
             raise
+        if seconds > limit:
+            self.now += limit
+            raise TaskError("States.Timeout")
         self.now += seconds
         return result
 
-    def leave(self, fields, value, context, default, **states):
-        output = self.value(fields["Output"], value, context, **states) if "Output" in fields else default
+    def leave(self, fields, frame, context, default, **states):
+        output = self.value(fields["Output"], frame, context, **states) if "Output" in fields else default
         assigned = {
-            name: self.value(expression, value, context, **states)
+            name: self.value(expression, frame, context, **states)
             for name, expression in fields.get("Assign", {}).items()
         }
-        self.variables |= assigned
+        frame.variables |= assigned
         return output
 
-    def value(self, template, value, context, result=None, error=None):
+    def value(self, template, frame, context, result=None, error=None):
         if isinstance(template, dict):
-            return {name: self.value(part, value, context, result, error) for name, part in template.items()}
+            return {name: self.value(part, frame, context, result, error) for name, part in template.items()}
         if isinstance(template, list):
-            return [self.value(part, value, context, result, error) for part in template]
+            return [self.value(part, frame, context, result, error) for part in template]
         if not (isinstance(template, str) and template.startswith("{%")):
             return template
         expression = self.expressions.get(template) or self.parse(template)
-        states = {"input": value, "context": context, "result": result, "errorOutput": error}
-        found = expression.evaluate(None, {**self.variables, "states": states})
+        states = {"input": frame.value, "context": context, "result": result, "errorOutput": error}
+        try:
+            found = expression.evaluate(None, {**frame.variables, "states": states})
+        except jsonata.JException as failure:
+            raise StateError("States.QueryEvaluationError", str(failure)) from failure
         assert found is not None, f"undefined: {template}"
         return found
 
@@ -137,8 +226,14 @@ class Execution:
     def context(self, name):
         entered = datetime.fromtimestamp(self.now, UTC).isoformat(timespec="milliseconds")
         return {
-            "Execution": {"Id": "arn:aws:states:eu-west-1:123456789012:execution:run-under-lock:1", "Name": "1"},
+            "Execution": {
+                "Id": "arn:aws:states:eu-west-1:123456789012:execution:run-under-lock:1",
+                "Input": self.input,
+                "Name": "1",
+                "RedriveCount": self.redrives,
+            },
             "StateMachine": {"Name": "run-under-lock"},
+            "Task": {"Token": "token"},
             "State": {"Name": name, "EnteredTime": entered.replace("+00:00", "Z"), "RetryCount": 0},
         }
 

@@ -5,9 +5,10 @@ A history is a list of events in the order of their happening, each a JSON objec
   wrote     a write came to the store     key, token, who (the invocation), accepted
   ended     an invocation ended           who, how (returned, raised, timed-out, crashed);
             once: the key of an event that must have one result, and answer: what came back for it;
-            shut-down-well: whether its sandbox was shut down then, and its extensions ended well
+            shut-down-well: whether its sandbox was shut down then, and its extensions ended well;
+            unreleased: whether its log says that the release had no answer in the time that was left
   found     the lock after that end       key, who, token: of the row's holder, or null where it is free
-  probed    the same, a margin and the service's skew after the deadline: an acquire by the service's clock
+  probed    the same, a margin, the service's skew and the way of a request after the deadline: an acquire by the service's clock
                                           key, who, token: of the holder that refused it, or null
   shut      a sandbox was shut down, and its extensions ended well
                                           kept: the tokens that its invocations left, each [key, token]
@@ -16,7 +17,7 @@ A history is a list of events in the order of their happening, each a JSON objec
 
 from collections import defaultdict
 
-KILLED = ("timed-out", "crashed")
+KILLED = ("timed-out", "crashed", "unreleased")
 
 
 def violations(events):
@@ -45,6 +46,9 @@ def violations(events):
         elif kind == "ended":
             # After a shutdown in good order, nothing is left by a kill either.
             ends[who] = "shut-down" if event.get("shut-down-well") else event["how"]
+            # Then the lease ends the lock, as after a kill, and the log said so.
+            if event.get("unreleased"):
+                ends[who] = "unreleased"
             if event.get("once") is not None and event["how"] == "returned":
                 before = {known for known in tokens if known[0] == event["once"]}
                 first = answers.setdefault(event["once"], {"answer": event["answer"], "who": who, "before": before})

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -29,12 +30,17 @@ CONTENDERS = ROOT / "scripts/contenders"
 COMMANDS = {
     "python": [os.environ.get("CONTEND_PYTHON", "python3"), "-m", "awslambdaric", "function.handler"],
     "typescript": ["node", str(CONTENDERS / "function.mjs")],
+    "rust": [os.environ.get("CONTEND_RUST_FUNCTION", str(ROOT / "target/debug/examples/function"))],
     "agent": [sys.executable, str(CONTENDERS / "function_of_agent.py")],
 }
 TIMEOUT = 2.0
 MARGIN = 0.6
 SKEW = 1.0
 """Seconds that the service allows between two clocks, and waits for before it judges a holder dead."""
+WAY = 1.0
+"""Seconds that a request takes at most on a busy machine. The service counts a lease from its arrival."""
+UNRELEASED = re.compile(r"free (at the end of|after) its lease")
+"""The line in the log of an invocation whose release had no answer in the time that was left."""
 KEYS = ("Moe", "Larry")
 KINDS = ("returns", "returns", "returns", "raises", "dies", "overruns", "overruns", "stops", "asynchronous")
 KINDS_OF_AGENT = (*KINDS, "keeps", "keeps", "keeps")
@@ -107,16 +113,17 @@ class Nemesis:
 
     def probe(self, invocation):
         """Acquires by the service's clock, once nothing of the invocation may be left."""
-        time.sleep(max(0.0, invocation.deadline + MARGIN + SKEW + 0.1 - time.time()))
+        time.sleep(max(0.0, invocation.deadline + MARGIN + SKEW + WAY - time.time()))
         for key in KEYS:
             lease = str(uuid.uuid4())
             body = {"key": key, "ownerName": "probe", "leaseId": lease, "leaseDurationMs": 1000, "staleness": "clock"}
             status, answer = self.ask("/v1/acquire", body)
-            self.note(
-                "probed", key=key, who=invocation.id, token=answer["lock"]["fencingToken"] if status == 409 else None
-            )
             if status == 200:
                 self.ask("/v1/release", {"key": key, "leaseId": lease})
+            elif status != 423:
+                raise RuntimeError(f"a probe has the answer {status}: {answer}")
+            held_by = answer["lock"]["fencingToken"] if status == 423 else None
+            self.note("probed", key=key, who=invocation.id, token=held_by)
 
     def goes_on(self):
         longer = 0 if all(self.counts[kind] for kind in SEEN) else LONGER
@@ -129,7 +136,7 @@ class Nemesis:
             "contention": self.random.choice(("raise", "wait", "wait", "skip")),
             "seconds": self.random.choice((0.05, 0.2, 0.5)),
         }
-        if self.random.random() < ONCE:
+        if kind != "rust" and self.random.random() < ONCE:
             self.onces += 1
             number = self.random.randint(max(0, self.onces // 3 - RECENT), self.onces // 3)
             # The agent leaves records of another form than the wrappers do.
@@ -169,7 +176,8 @@ class Nemesis:
             }
             extensions = [[os.environ["LEASEHOLD_AGENT"]]]
         kept = []
-        with open(self.folder / f"{kind}-{number}.log", "ab") as output:
+        log = self.folder / f"{kind}-{number}.log"
+        with open(log, "ab") as output:
             sandbox = Sandbox(COMMANDS[kind], environment, output, extensions)
         try:
             repeated = None
@@ -185,10 +193,15 @@ class Nemesis:
                     threading.Timer(pause, sandbox.kill).start()
                 elif trouble < 0.3:
                     threading.Thread(target=self.pause, args=(sandbox, pause), daemon=True).start()
+                before = log.stat().st_size
                 invocation = sandbox.invoke(event, TIMEOUT)
                 # What an extension releases, it releases before the sandbox is frozen.
                 sandbox.settle()
-                self.note("ended", who=invocation.id, how=invocation.how, **self.about(event, invocation))
+                said = log.read_bytes()[before:].decode(errors="replace")
+                unreleased = UNRELEASED.search(said) is not None
+                self.counts["unreleased"] += unreleased
+                about = self.about(event, invocation) | {"unreleased": unreleased}
+                self.note("ended", who=invocation.id, how=invocation.how, **about)
                 if invocation.how == "returned" and event["kind"] == "keeps" and invocation.answer is not None:
                     kept.append((event["key"], invocation.answer["kept"]))
                     self.counts["kept"] += 1
@@ -237,6 +250,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the events and the faults")
     parser.add_argument("--python", type=int, default=3, help="sandboxes at once")
     parser.add_argument("--typescript", type=int, default=3)
+    parser.add_argument("--rust", type=int, default=2)
     parser.add_argument(
         "--agent", type=int, default=2, help="sandboxes with an extension, and a function without a client"
     )

@@ -114,22 +114,22 @@ class Service:
             time.sleep(0.2)
 
     def try_to_start(self):
-        banner = open(self.folder / "banner", "w+")  # noqa: SIM115 the process keeps it
-        self.process = subprocess.Popen(
-            [*self.command, "--listen", self.address],
-            env=self.environment,
-            cwd=self.folder,
-            stdout=banner,
-            stderr=open(self.folder / "service.err", "a"),  # noqa: SIM115 the process keeps it
-        )
-        for _ in range(200):
-            banner.seek(0)
-            if match := re.search(r"http://([\d.]+:\d+)", banner.read()):
-                self.address = match.group(1)
-                return True
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
+        with open(self.folder / "banner", "w+") as banner, open(self.folder / "service.err", "a") as errors:
+            self.process = subprocess.Popen(
+                [*self.command, "--listen", self.address],
+                env=self.environment,
+                cwd=self.folder,
+                stdout=banner,
+                stderr=errors,
+            )
+            for _ in range(200):
+                banner.seek(0)
+                if match := re.search(r"http://([\d.]+:\d+)", banner.read()):
+                    self.address = match.group(1)
+                    return True
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.05)
         self.kill()
         return False
 

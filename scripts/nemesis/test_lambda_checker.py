@@ -27,6 +27,8 @@ class CheckerTest(unittest.TestCase):
             *(wrote("D", 1, key="e"), ended("D", "crashed", once="e", answer=None)),
             *(wrote("E", 2, key="e"), ended("E", once="e", answer=2), wrote("D", 1, False, key="e")),
             *(ended("F", once="e", answer=2), ended("G", "raised", once="e", answer={"errorType": "LockHeld"})),
+            # A release that had no answer in time, as the log said: its lease ends the lock.
+            *(wrote("H", 10), ended("H", unreleased=True), found("H", 10), found("H", None, "probed")),
             # A lock that was kept is released at the shutdown, and somebody else has it.
             *({"event": "shut", "kept": [["Moe", 8]]}, {"event": "left", "key": "Moe", "token": 9}),
         ]
@@ -47,6 +49,10 @@ class CheckerTest(unittest.TestCase):
     def test_lock_that_is_left_behind_is_found(self):
         for how in ("returned", "raised"):
             self.assert_found("left behind", wrote("A", 1), ended("A", how), found("A", 1))
+
+    def test_lock_that_outlives_its_margin_is_found(self):
+        for end in (ended("A", "timed-out"), ended("A", unreleased=True)):
+            self.assert_found("held beyond the margin", wrote("A", 1), end, found("A", 1, "probed"))
 
     def test_lock_that_a_shutdown_left_behind_is_found(self):
         end = ended("A", "timed-out", **{"shut-down-well": True})

@@ -420,7 +420,7 @@ fn refuse(mut options: impl Iterator<Item = &'static str>, why: &str) -> Result<
 }
 
 fn parse_period(text: &str) -> Result<Duration, String> {
-    let period = duration::parse(text)?;
+    let period = duration::parse(text).map_err(|error| error.to_string())?;
     if period.subsec_nanos() == 0 { Ok(period) } else { Err(format!("{text:?} is not in whole seconds")) }
 }
 

@@ -260,7 +260,7 @@ def test_fork_leaves_its_parents_lock_at_exit(
 # Durations
 
 
-@pytest.mark.parametrize("lease", [30, 30.0, "30s", "0.5m", "30000ms", timedelta(seconds=30)])
+@pytest.mark.parametrize("lease", [30, 30.0, "30s", "0.5m", "30000ms", "29s1000ms", timedelta(seconds=30)])
 def test_lease_is_any_form_of_duration(make_client: MakeClient, key: str, lease: Any) -> None:
     client = make_client(lease=lease)
     assert client.acquire(key).granted().lease == 30

@@ -12,9 +12,11 @@ from aws_lambda_powertools.utilities.idempotency import IdempotencyConfig
 from aws_lambda_powertools.utilities.idempotency import idempotent as powertools_idempotent
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
     IdempotencyAlreadyInProgressError,
+    IdempotencyItemAlreadyExistsError,
     IdempotencyValidationError,
 )
 from conftest import MakeClient, eventually
+from proxy import Proxy
 from test_handlers import Context
 
 from leasehold import Client, InvalidRequest, LockHeld, LockLost, PayloadMismatch
@@ -279,3 +281,56 @@ def test_powertools_expires_a_result(make_client: MakeClient, key: str) -> None:
     clock.ahead = 61_000
     invoked(handler, {"id": key})
     assert len(ran) == 2
+
+
+def test_record_may_leave_the_table_when_it_counts_no_more(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    observed = make_client(proxy.url)
+    for ttl in ("24h", 0, "5000d"):
+        idempotent(key=f"{key}-{ttl}", client=observed, completed_ttl=ttl)(lambda event, context: "done")({}, Context())
+    day, none, forever = (r.body.get("completedTtlMs") for r in proxy.seen if r.action == "release")
+    assert 86_000_000 < day <= 86_400_000
+    assert none == 1
+    assert forever is None
+
+
+def test_completed_record_that_is_deleted_runs_again(client: Client, key: str) -> None:
+    runs: list[Any] = []
+    layer = LeaseholdPersistenceLayer(client)
+    decorate: Any = powertools_idempotent
+    handler = decorate(lambda event, context: runs.append(event) or len(runs), persistence_store=layer)
+    event = {"id": key}
+    assert [invoked(handler, event), invoked(handler, event)] == [1, 1]
+    layer.delete_record(event, ValueError())
+    assert [invoked(handler, event), invoked(handler, event)] == [2, 2]
+
+
+def test_attempt_elsewhere_outlives_a_deletion(client: Client, make_client: MakeClient, key: str) -> None:
+    other = LeaseholdPersistenceLayer(make_client())
+    decorate: Any = powertools_idempotent
+    event = {"id": key}
+    runs: list[Any] = []
+
+    def work(event: Any, context: Any) -> int:
+        runs.append(event)
+        for _ in range(2):
+            with pytest.raises(IdempotencyAlreadyInProgressError):
+                invoked(second, event)
+            other.delete_record(event, ValueError())
+        with pytest.raises(IdempotencyItemAlreadyExistsError):
+            other.save_success(event, "not its own")
+        return len(runs)
+
+    first = decorate(work, persistence_store=LeaseholdPersistenceLayer(client))
+    second = decorate(work, persistence_store=other)
+    assert [invoked(first, event), invoked(second, event)] == [1, 1]
+    with pytest.raises(IdempotencyItemAlreadyExistsError):
+        other.save_success(event, "too late")
+
+
+def test_result_of_an_attempt_begun_elsewhere_is_stored(client: Client, key: str) -> None:
+    layer = LeaseholdPersistenceLayer(client)
+    decorate: Any = powertools_idempotent
+    handler = decorate(lambda event, context: "run", persistence_store=layer)
+    invoked(handler, {"id": f"{key}-other"})
+    layer.save_success({"id": key}, "from a replay")
+    assert invoked(handler, {"id": key}) == "from a replay"

@@ -116,3 +116,26 @@ def test_task_that_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None
     keeper.schedule(good, WORLD.now() + 0.05)
     assert ran.wait(60)
     assert "a bug" in caplog.text
+
+
+def test_short_plans_one_after_the_other_share_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(WORLD)
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
+
+    async def task() -> None:
+        raise AssertionError("it was cancelled")
+
+    for _ in range(20):
+        keeper.schedule(task, WORLD.now() + 60)
+        time.sleep(0.01)
+        keeper.cancel(task)
+        time.sleep(0.01)
+    assert len(started) == 1
+    eventually(lambda: keeper_threads() == 0)

@@ -43,10 +43,10 @@ class Recorded:
         return [span for span in self.exporter.get_finished_spans() if span.name == f"leasehold {name}"]
 
     def points(self, name: str) -> dict[str, Any]:
-        """The points of a metric, by the value of their attribute."""
+        """The points of a metric, by the values of their attributes but `error.type`."""
         data = self._reader.get_metrics_data()
         return {
-            "".join(map(str, (point.attributes or {}).values())): point
+            "".join(str(value) for name, value in (point.attributes or {}).items() if name != "error.type"): point
             for resource in (data.resource_metrics if data else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
@@ -80,6 +80,8 @@ def test_waits_holds_heartbeats_and_losses_are_measured(
     heartbeats = recorded.points("heartbeat.duration")
     assert heartbeats["renewed"].count == recorded.points("renewals")[""].value >= 1
     assert heartbeats["unavailable"].count >= 1
+    assert heartbeats["unavailable"].attributes["error.type"] == "unavailable"
+    assert "error.type" not in {**heartbeats["renewed"].attributes, **waits["held"].attributes}
     assert recorded.points("losses")["expired"].value == 1
     hold = recorded.points("hold.duration")[""]
     assert (hold.count, hold.sum > 1) == (1, True)
@@ -131,11 +133,12 @@ def test_failed_request_is_a_failed_span(recorded: Recorded, proxy: Proxy, make_
     with pytest.raises(LockLost):
         guard.release()
     (span,) = recorded.spans("release")
-    assert span.attributes["leasehold.result"] == "lost"
+    assert span.attributes["leasehold.result"] == span.attributes["error.type"] == "lost"
     assert not span.status.is_ok
     assert isinstance(make_client().try_acquire(key), Held)
     held = recorded.spans("acquire")[-1]
     assert held.attributes["leasehold.result"] == "held"
+    assert "error.type" not in held.attributes
     assert held.status.is_unset, "an answer, and no error"
 
 
@@ -145,7 +148,25 @@ def test_grants_and_losses_are_logged(make_client: MakeClient, key: str, caplog:
         guard.wait_lost(60)
         eventually(lambda: "expired" in caplog.text)
     assert f"the lock {key!r} is created" in caplog.text
-    assert [record.levelname for record in caplog.records if "is lost" in record.message] == ["WARNING"]
+    (lost,) = [record for record in caplog.records if "is lost" in record.message]
+    assert lost.levelname == "WARNING"
+    fields = {name: value for name, value in vars(lost).items() if name.startswith("leasehold_")}
+    token = guard.fencing_token
+    assert fields == {"leasehold_key": key, "leasehold_fencing_token": token, "leasehold_reason": "expired"}
+
+
+def test_warnings_of_a_block_have_the_guard_as_members(
+    proxy: Proxy, make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = make_client(proxy.url)
+    proxy.fault = only("release", Answer(403, b"{}"))
+    with client.lock(key), caplog.at_level(logging.WARNING, "leasehold"):
+        pass
+    other = f"{key}-2"
+    with client.lock_all([key + "-1", other]):
+        pass
+    single, several = (vars(record)["leasehold_key"] for record in caplog.records)
+    assert (single, several) == (key, [key + "-1", other])
 
 
 def test_opentelemetry_is_not_needed(service: str, run_python: RunPython, key: str) -> None:

@@ -28,7 +28,14 @@ import { Lines } from "./line.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import { Observations, type SavedObservation } from "./observations.js";
 import { observe } from "./observing.js";
-import { type CallOptions, checkLease, checkWait, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
+import {
+  type CallOptions,
+  checkLease,
+  checkWait,
+  completionOf,
+  type HeartbeatOptions,
+  type ReleaseOptions,
+} from "./options.js";
 import { changeToWire, toWire, type WirePayload } from "./payload.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
@@ -38,7 +45,7 @@ import { type Resumed, type ResumeBody, renewOnce } from "./resuming.js";
 import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
 import { type Answers, retrying, type SendOptions, Service } from "./service.js";
-import { silent, type Telemetry } from "./telemetry.js";
+import { consoleLogger, type Logger, silent, type Telemetry } from "./telemetry.js";
 import { LEAVE_BOUND_MS } from "./pacing.js";
 import { at, keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
@@ -81,10 +88,11 @@ export interface ClientOptions {
   waitMargin?: Duration | undefined;
   /**
    * Called when a release fails, and throwing would hide the result or the error of the work: at the end of
-   * `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default:
-   * `console.warn`.
+   * `withLock` and of `await using`. Such a lock is free one lease after its last heartbeat. Default: the `logger`.
    */
   onReleaseError?: ((error: unknown, guard: Holding) => void) | undefined;
+  /** Receives the warnings, with their parts as members. Default: `console.warn`. */
+  logger?: Logger | undefined;
   /** Receives spans and measurements: `openTelemetry()` of `leasehold/opentelemetry`. */
   telemetry?: Telemetry | undefined;
   /** Clock, timers and randomness, for tests. */
@@ -102,11 +110,6 @@ function transportOf({ transport, url, token, fetch, tls }: ClientOptions): Tran
   const [excluded] = Object.entries({ url, token, fetch, tls }).filter(([, value]) => value !== undefined);
   if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
   return transport;
-}
-
-/** Reports a failed release in the process's output. */
-function warnOfRelease(error: unknown, { key }: Holding): void {
-  console.warn(`leasehold: the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`);
 }
 
 /** Options of `once`. */
@@ -283,12 +286,17 @@ export class Client implements AsyncDisposable {
   /** @throws {InvalidRequestError} an option is out of its range. */
   constructor(options: ClientOptions = {}) {
     const runtime = options.runtime ?? systemRuntime;
+    const logger = options.logger ?? consoleLogger;
+    const warnOfRelease = (error: unknown, { key }: Holding): void => {
+      logger.warn(`the lock ${JSON.stringify(key)} could not be released: ${messageOf(error)}`, { key, error });
+    };
     const onReleaseError = options.onReleaseError ?? warnOfRelease;
     const guards = new Set<Holding>();
-    releaseAtExit(guards);
+    releaseAtExit(guards, logger);
     this.#context = {
       service: new Service(transportOf(options), runtime, options.telemetry),
       telemetry: options.telemetry ?? silent,
+      logger,
       runtime,
       observations: new Observations(runtime),
       lines: new Lines(runtime),
@@ -476,7 +484,7 @@ export class Client implements AsyncDisposable {
       sortKey: options.sortKey,
       leaseId,
       delete: options.delete,
-      completed: options.completed,
+      ...completionOf(options),
       ...toWire(options.data),
     };
     const { runtime, service } = this.#context;
@@ -505,8 +513,9 @@ export class Client implements AsyncDisposable {
       if (!(error instanceof AlreadyDoneError)) throw error;
       const { lastOccurrence } = error.lock;
       if (lastOccurrence !== occurrence)
-        console.warn(
-          `leasehold: ${JSON.stringify(key)} is done up to ${lastOccurrence}, which sorts after ${occurrence}`,
+        this.#context.logger.warn(
+          `${JSON.stringify(key)} is done up to ${lastOccurrence}, which sorts after ${occurrence}`,
+          { key },
         );
       return { kind: "already-done", lock: error.lock };
     });
@@ -885,7 +894,7 @@ export class Client implements AsyncDisposable {
   }
 
   async #close(): Promise<Map<Holding, unknown>> {
-    const { guards, underWay, runtime } = this.#context;
+    const { guards, underWay, runtime, logger } = this.#context;
     this.#closing.abort(new ClosedError());
     // Background work does not keep the process alive; a caller that waits for it does.
     const letGo = keepAlive(runtime);
@@ -908,8 +917,8 @@ export class Client implements AsyncDisposable {
     const outcome = await Promise.race([all, late]);
     cancel();
     if (outcome === "late") {
-      const keys = [...guards].map(({ key }) => JSON.stringify(key)).join(", ");
-      console.warn(`leasehold: the client is closed, and goes on to release in the background: ${keys}`);
+      const key = [...guards].map((guard) => JSON.stringify(guard.key)).join(", ");
+      logger.warn(`the client is closed, and goes on to release in the background: ${key}`, { key });
       const told = new Map(failures);
       void all.then(() => {
         for (const [guard, error] of failures) if (!told.has(guard)) this.#context.releaseFailed(error, guard);

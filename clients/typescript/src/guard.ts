@@ -10,7 +10,7 @@ import {
 } from "./holding.js";
 import type { Lease } from "./lease.js";
 import type { Numbered } from "./numbers.js";
-import type { HeartbeatOptions, ReleaseOptions } from "./options.js";
+import { completionOf, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
 import type { Answers, SendOptions } from "./service.js";
 
@@ -82,7 +82,7 @@ export class Guard extends Holding<Change> {
       sortKey,
       leaseId,
       delete: options.delete,
-      completed: options.completed,
+      ...completionOf(options),
       ...toWire(options.data),
     };
     return this.releaseBy((sendOptions) => this.#host.service.ask("release", request, sendOptions), options.signal);

@@ -26,7 +26,7 @@ import type { Releases } from "./releases.js";
 import type { Runtime } from "./runtime.js";
 import { leave } from "./leaving.js";
 import { retrying, type SendOptions, type Service } from "./service.js";
-import type { Telemetry } from "./telemetry.js";
+import type { Logger, Telemetry } from "./telemetry.js";
 import { abortable, at, keepAlive, LinkedController } from "./timers.js";
 import { retryingTurns } from "./turns.js";
 import type { components } from "./wire.js";
@@ -136,6 +136,7 @@ export interface GuardHost {
   readonly service: Service;
   readonly runtime: Runtime;
   readonly telemetry: Telemetry;
+  readonly logger: Logger;
   /** The guards that are held, or being released. */
   readonly guards: Set<Holding>;
   /** This client's last releases. */
@@ -385,7 +386,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.lost) return;
     try {
-      await leave(this.#context.runtime, this);
+      await leave(this.#context, this);
     } catch (error) {
       this.releaseFailed(error);
     }

@@ -1,6 +1,7 @@
 /** Requests over HTTP. */
 import { InvalidRequestError, UnavailableError } from "./errors.js";
 import { retryAfterMs } from "./pacing.js";
+import { Room } from "./room.js";
 import { loopbackDispatcher } from "./runtime.js";
 import {
   type Answer,
@@ -63,7 +64,17 @@ export const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> =
   "list-items": ["POST", "/v1/items/list"],
 };
 
+/** Calls that the service may keep waiting: for a change, or for other transactions. */
+const LONG: ReadonlySet<Call> = new Set<Call>(["watch", "begin", "add", "commit", "rollback"]);
+
+/**
+ * The other requests that may be under way at once. A thousand heartbeats at the same time need no more connections,
+ * and a thousand connections would only keep each other waiting.
+ */
+const MOST_AT_ONCE = 64;
+
 export class HttpTransport implements Transport {
+  readonly #room = new Room(MOST_AT_ONCE);
   readonly #base: string;
   readonly #send: Fetch;
 
@@ -88,6 +99,12 @@ export class HttpTransport implements Transport {
     if (this.token !== undefined) headers["authorization"] = `Bearer ${await bearer(this.token)}`;
     const url = this.#base + path + (method === "GET" ? queryString(request) : "");
     const body = method === "POST" ? bodyOf(request) : undefined;
+    const isLong = LONG.has(call);
+    try {
+      if (!isLong) await this.#room.enter(signal);
+    } catch (error) {
+      throw unanswered(`${this.#base} cannot be reached`, error);
+    }
     try {
       signal.throwIfAborted();
       const response = await this.#send(url, {
@@ -103,6 +120,8 @@ export class HttpTransport implements Transport {
     } catch (error) {
       if (error instanceof InvalidRequestError) throw error;
       throw unanswered(`${this.#base} cannot be reached`, error);
+    } finally {
+      if (!isLong) this.#room.leave();
     }
   }
 }

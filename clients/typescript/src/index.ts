@@ -85,7 +85,7 @@ export {
   type WriteOptions,
 } from "./transaction.js";
 export type { OneCallOptions, TransactionOptions, TransactOptions } from "./transactions.js";
-export type { Measurement, Telemetry } from "./telemetry.js";
+export type { LogFields, Logger, Measurement, Telemetry } from "./telemetry.js";
 export type { Tls } from "./tls.js";
 export type { Answer, Call, ExchangeOptions, Transport } from "./transport.js";
 export { ExactNumber, type Item } from "./values.js";

@@ -3,6 +3,7 @@ import { LockLostError } from "./errors.js";
 import type { Kept } from "./flow.js";
 import { LEAVE_BOUND_MS } from "./pacing.js";
 import type { Runtime } from "./runtime.js";
+import type { Logger } from "./telemetry.js";
 import { at } from "./timers.js";
 
 /** A guard of whatever kind, as a scope uses it. */
@@ -20,7 +21,10 @@ export interface Scoped extends AsyncDisposable, Kept {
  *
  * @throws {LockLostError} it was lost.
  */
-export async function leave(runtime: Runtime, guard: Omit<Scoped, keyof AsyncDisposable>): Promise<void> {
+export async function leave(
+  { runtime, logger }: { runtime: Runtime; logger: Logger },
+  guard: Omit<Scoped, keyof AsyncDisposable>,
+): Promise<void> {
   const bound = guard.valid ? Math.min(guard.remaining(), LEAVE_BOUND_MS) : LEAVE_BOUND_MS;
   let isLate = false;
   let cancel = (): void => undefined;
@@ -45,7 +49,7 @@ export async function leave(runtime: Runtime, guard: Omit<Scoped, keyof AsyncDis
     cancel();
   }
   if (isLate) {
-    const names = (guard.keys ?? [guard.key]).map((key) => JSON.stringify(key)).join(", ");
-    console.warn(`leasehold: ${names} is not released yet, which goes on in the background.`);
+    const key = (guard.keys ?? [guard.key]).map((each) => JSON.stringify(each)).join(", ");
+    logger.warn(`${key} is not released yet, which goes on in the background.`, { key });
   }
 }

@@ -26,15 +26,17 @@ export interface OpenTelemetryOptions {
 const SCOPE = "leasehold";
 
 /**
- * Returns the telemetry of a client. Keys are in spans only: as attributes of metrics they would have no bound.
+ * Returns the telemetry of a client. Keys are in spans only: as attributes of metrics they would have no bound. A failure
+ * has the attribute `error.type`, in spans and metrics, as the semantic conventions have it; that a lock is held is an
+ * answer, and no failure.
  *
- * | metric | unit | attribute |
+ * | metric | unit | attributes |
  * |---|---|---|
- * | `leasehold.wait.duration` | s | `leasehold.result` |
+ * | `leasehold.wait.duration` | s | `leasehold.result`, `error.type` |
  * | `leasehold.hold.duration` | s | |
- * | `leasehold.heartbeat.duration` | s | `leasehold.result` |
- * | `leasehold.renewals` | 1 | |
- * | `leasehold.losses` | 1 | `leasehold.reason` |
+ * | `leasehold.heartbeat.duration` | s | `leasehold.result`, `error.type` |
+ * | `leasehold.renewals` | {renewal} | |
+ * | `leasehold.losses` | {lock} | `leasehold.reason` |
  */
 export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOptions = {}): Telemetry {
   const tracer = (tracerProvider ?? trace).getTracer(SCOPE);
@@ -44,8 +46,14 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
   const wait = seconds("wait", "Time from asking for a lock to the answer.");
   const hold = seconds("hold", "Time from a grant to the release or the loss.");
   const heartbeat = seconds("heartbeat", "Time from sending a heartbeat to its answer.");
-  const renewals = meter.createCounter("leasehold.renewals", { description: "Heartbeats that renewed a lease." });
-  const losses = meter.createCounter("leasehold.losses", { description: "Locks that were lost, by reason." });
+  const renewals = meter.createCounter("leasehold.renewals", {
+    unit: "{renewal}",
+    description: "Heartbeats that renewed a lease.",
+  });
+  const losses = meter.createCounter("leasehold.losses", {
+    unit: "{lock}",
+    description: "Locks that were lost, by reason.",
+  });
   return {
     trace: async (operation, key, work) => {
       const span = tracer.startSpan(`leasehold ${operation}`, {
@@ -59,7 +67,7 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
         return await context.with(inside, work, undefined, headers);
       } catch (error) {
         const kind = error instanceof LeaseholdError ? error.kind : "aborted";
-        span.setAttribute("leasehold.result", kind);
+        span.setAttributes(attributesOf(kind));
         // Held is an answer, and no error.
         if (kind !== "held")
           span.setStatus({
@@ -74,13 +82,13 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
     record: (measurement: Measurement) => {
       switch (measurement.name) {
         case "wait":
-          wait.record(measurement.duration / 1000, { "leasehold.result": measurement.result });
+          wait.record(measurement.duration / 1000, attributesOf(measurement.result));
           break;
         case "hold":
           hold.record(measurement.duration / 1000);
           break;
         case "heartbeat":
-          heartbeat.record(measurement.duration / 1000, { "leasehold.result": measurement.result });
+          heartbeat.record(measurement.duration / 1000, attributesOf(measurement.result));
           if (measurement.result === "renewed") renewals.add(1);
           break;
         case "loss":
@@ -88,4 +96,9 @@ export function openTelemetry({ tracerProvider, meterProvider }: OpenTelemetryOp
       }
     },
   };
+}
+
+function attributesOf(result: string): Record<string, string> {
+  const isFailure = !["granted", "held", "renewed"].includes(result);
+  return { "leasehold.result": result, ...(isFailure && { "error.type": result }) };
 }

@@ -24,8 +24,24 @@ export interface ReleaseOptions extends CallOptions {
   data?: string | Uint8Array | undefined;
   /** The occurrence of the lock, which is now done: no later acquire is granted for it. Not with `delete`. */
   completed?: string | undefined;
+  /**
+   * The time for which that occurrence is remembered at least. After it, and the retention of all rows, the row may
+   * go. Default: for ever.
+   */
+  completedTtl?: Duration | undefined;
   /** Deletes the row. By default the row stays, with its data and the order of its fencing tokens. */
   delete?: boolean | undefined;
+}
+
+/** Returns the members of a release that say what is done. */
+export function completionOf({ completed, completedTtl }: ReleaseOptions): {
+  completed?: string;
+  completedTtlMs?: number;
+} {
+  return {
+    ...(completed === undefined ? {} : { completed }),
+    ...(completedTtl === undefined ? {} : { completedTtlMs: Math.ceil(millisecondsOf(completedTtl, "completedTtl")) }),
+  };
 }
 
 /** Returns a valid lease in milliseconds, and refuses any other value. */

@@ -10,6 +10,7 @@
  */
 import { IdempotencyItemAlreadyExistsError, IdempotencyItemNotFoundError } from "@aws-lambda-powertools/idempotency";
 import { BasePersistenceLayer, IdempotencyRecord } from "@aws-lambda-powertools/idempotency/persistence";
+import type { TryAcquireOptions } from "./acquire.js";
 import type { Client } from "./client.js";
 import { type Duration, millisecondsOf } from "./duration.js";
 import { asked, Deadline, InvocationGuard } from "./invocation.js";
@@ -93,16 +94,43 @@ export class LeaseholdPersistenceLayer extends BasePersistenceLayer {
     idempotencyKey,
     expiryTimestamp = 0,
     responseData,
+    payloadHash = "",
   }: IdempotencyRecord): Promise<void> {
     const attempt = this.#taken(idempotencyKey);
-    attempt?.succeed({ payload: attempt.payload, until: expiryTimestamp * 1000, result: responseData });
-    await attempt?.end;
+    const record = { payload: attempt?.payload ?? payloadHash, until: expiryTimestamp * 1000, result: responseData };
+    if (attempt === undefined) return this.#store(idempotencyKey, record);
+    attempt.succeed(record);
+    await attempt.end;
+  }
+
+  /** Stores the result of an attempt that began in another process: a durable function was invoked again. */
+  async #store(idempotencyKey: string, record: Record): Promise<void> {
+    const begun = await this.#beginAlone(idempotencyKey, record.payload, Date.now());
+    if (begun.kind !== "attempt") throw new Error(`Another attempt of ${idempotencyKey} is in progress, or has ended.`);
+    await begun.guard.release(leavingOf(begun, record));
   }
 
   protected async _deleteRecord({ idempotencyKey }: IdempotencyRecord): Promise<void> {
     const attempt = this.#taken(idempotencyKey);
-    attempt?.fail(new Error("the work failed"));
-    await attempt?.end.catch(() => undefined);
+    if (attempt === undefined) return this.#forget(idempotencyKey);
+    attempt.fail(new Error("the work failed"));
+    await attempt.end.catch(() => undefined);
+  }
+
+  /**
+   * Lets the event of a completed record run again: a time at which no result counts makes the next occurrence due. An
+   * attempt that is in progress elsewhere is left alone.
+   */
+  async #forget(idempotencyKey: string): Promise<void> {
+    const begun = await this.#beginAlone(idempotencyKey, "", Infinity);
+    if (begun.kind === "attempt") await begun.guard.release();
+  }
+
+  /** Begins an attempt that does no work, unless there is a result that counts at this time. */
+  #beginAlone(idempotencyKey: string, payload: string, at: number): ReturnType<typeof begin> {
+    const key = this.#prefix + idempotencyKey;
+    const ask = (options: TryAcquireOptions) => this.#client.tryAcquire(key, { ...options, heartbeatInterval: false });
+    return begin(ask, payload, at);
   }
 
   protected async _getRecord(idempotencyKey: string): Promise<IdempotencyRecord> {

@@ -15,6 +15,9 @@ import type { ReleaseOptions } from "./options.js";
 /** The largest record in bytes, as the service takes them. */
 const LARGEST = 256 * 1024;
 
+/** The longest time in milliseconds for which the service remembers an occurrence, if not for ever. */
+const LONGEST_TTL = 10 * 366 * 86_400_000;
+
 /** A record as the lock's data. */
 export interface Record {
   /** The hash of the payload; empty where none is compared. */
@@ -64,10 +67,11 @@ export function compare({ payload }: Record, seen: string, key: string): void {
   if (payload !== seen) throw new PayloadMismatchError(`Another payload came under the key ${JSON.stringify(key)}.`);
 }
 
-/** Begins an attempt by `ask`, unless there is a result that counts now. */
+/** Begins an attempt by `ask`, unless there is a result that counts at this time, in milliseconds since 1970; default: now. */
 export async function begin(
   ask: (options: TryAcquireOptions) => Promise<Guard | Held>,
   payload: string,
+  at?: number,
 ): Promise<Attempt | Held | Known> {
   for (let number = 1; ; ) {
     const occurrence = String(number).padStart(10, "0");
@@ -77,15 +81,16 @@ export async function begin(
     } catch (error) {
       if (!(error instanceof AlreadyDoneError) || error.lock?.lastOccurrence === undefined) throw error;
       const record = recordOf(error.lock);
-      if (Date.now() < record.until) return { kind: "known", record };
+      if ((at ?? Date.now()) < record.until) return { kind: "known", record };
       number = Number(error.lock.lastOccurrence) + 1;
     }
   }
 }
 
-/** Returns the end of an attempt that succeeded. */
+/** Returns the end of an attempt that succeeded. The row may go when the result counts no more. */
 export function leavingOf({ occurrence }: Attempt, record: Record): Omit<ReleaseOptions, "sortKey"> {
-  return { completed: occurrence, data: textOf(record) };
+  const left = Math.max(1, record.until - Date.now());
+  return { completed: occurrence, completedTtl: left <= LONGEST_TTL ? left : undefined, data: textOf(record) };
 }
 
 function textOf({ payload, until, result }: Record): string {

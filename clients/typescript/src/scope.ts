@@ -30,6 +30,6 @@ export async function under<Guard extends Scoped, T>(
   body: (guard: Guard) => T | Promise<T>,
 ): Promise<T> {
   const result = await work(context, guard, body);
-  await leave(context.runtime, guard);
+  await leave(context, guard);
   return result;
 }

@@ -31,6 +31,25 @@ export interface Telemetry {
   record(measurement: Measurement): void;
 }
 
+/** The members of a message of the log: of what it is about. */
+export interface LogFields {
+  /** The key, or the keys of several locks. */
+  readonly key?: string;
+  readonly error?: unknown;
+}
+
+/** Receives the client's messages, with their parts as members. `console` is one, and so are pino and winston with a few words. */
+export interface Logger {
+  warn(message: string, fields: LogFields): void;
+}
+
+/** Writes to the process's output. */
+export const consoleLogger: Logger = {
+  warn: (message) => {
+    console.warn(`leasehold: ${message}`);
+  },
+};
+
 /** Reports nothing. */
 export const silent: Telemetry = {
   trace: (_operation, _key, work) => work({}),

@@ -1229,6 +1229,13 @@ export interface components {
         ReleaseRequest: {
             /** @description The occurrence of the acquisition, which is now done: no later acquire is granted for it. Not with `delete`. */
             completed?: string | null;
+            /**
+             * Format: int64
+             * @description The time for which the occurrence is remembered at least, in milliseconds. After it, and the retention of all
+             *     rows, the row with its data may go, and an acquire for the occurrence is granted again. Absent: for ever. Only
+             *     with `completed`.
+             */
+            completedTtlMs?: number | null;
             /** @description A payload for the next holder, as text. Not with `delete`. */
             data?: string | null;
             /** @description A payload for the next holder, as base64. Not with `delete`. */

@@ -6,11 +6,14 @@ import { promisify } from "node:util";
 import {
   Client,
   type Duration,
+  ForbiddenError,
   Guard,
   InvalidRequestError,
   LeaseholdError,
   LockHeldError,
   LockLostError,
+  type LogFields,
+  type Logger,
   PermitGuard,
   UnavailableError,
   WouldDeadlockError,
@@ -179,7 +182,7 @@ describe("holding for too long, and forgetting", () => {
 });
 
 describe("durations", () => {
-  for (const lease of [30_000, "30s", "0.5m", "30000ms"] as Duration[]) {
+  for (const lease of [30_000, "30s", "0.5m", "30000ms", "29s1000ms"] as Duration[]) {
     test(`${lease} is a lease`, async () => {
       await using client = new Client({ url: service.url, lease, pollInterval: "1s", waitMargin: "2s" });
       const guard = guardOf(await client.acquire(freshKey(), { wait: "1s", lockDelay: "1s", heartbeatInterval: "5s" }));
@@ -191,7 +194,7 @@ describe("durations", () => {
     });
   }
 
-  for (const lease of ["20", "20 s", "-1s", "soon", NaN, -1] as Duration[]) {
+  for (const lease of ["20", "20 s", "-1s", "soon", "1m30", NaN, -1] as Duration[]) {
     test(`${lease} is none`, async () => {
       await using client = service.client();
       await assert.rejects(client.acquire(freshKey(), { lease }), { name: "InvalidRequestError", field: "lease" });
@@ -265,4 +268,22 @@ describe("decorators", () => {
     assert.throws(() => client.onceEvery(key, 10), { field: "period" });
     assert.ok(LockHeldError);
   });
+});
+
+test("warnings go to the logger of the client, with members", async () => {
+  const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  const said: { message: string; fields: LogFields }[] = [];
+  const logger: Logger = { warn: (message, fields) => void said.push({ message, fields }) };
+  await using client = new Client({ url: proxy.url, logger });
+  const silent = await warned(async () => {
+    await client.withLock(key, () => {
+      proxy.fault = ({ call }) => (call === "release" ? { status: 403, body: "{}" } : "pass");
+    });
+  });
+  assert.deepEqual(silent, []);
+  assert.equal(said.length, 1);
+  assert.match(said[0]?.message ?? "", new RegExp(`^the lock "${key}" could not be released: `));
+  assert.equal(said[0]?.fields.key, key);
+  assert.ok(said[0]?.fields.error instanceof ForbiddenError);
 });

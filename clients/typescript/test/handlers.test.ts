@@ -201,6 +201,7 @@ test("loss aborts the signal", async () => {
       await breakHeld(client, key);
       await aborted(leasehold.signal);
       assert.equal(leasehold.valid, false);
+      assert.notEqual((leasehold.signal.reason as LockLostError).reason, "deadline");
     },
     { key, client, lease: 500 },
   );
@@ -272,6 +273,36 @@ test("request without an answer leaves nothing behind", async () => {
   }
 });
 
+test("unknown contention mode is refused", () => {
+  const options = { key: "a", client, onContention: "never" as "skip" };
+  assert.throws(() => withLock(async () => assert.fail("it ran"), options), InvalidRequestError);
+});
+
+test("lock is asked for as the options say", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url, lease: "7s" });
+  const asked = async (options: object, milliseconds = 30_000) => {
+    const handler = withLock(async () => undefined, { key: freshKey(), client: other, ...options });
+    await handler({}, { getRemainingTimeInMillis: () => milliseconds }).catch(() => undefined);
+    return proxy.calls("acquire").at(-1)?.body ?? {};
+  };
+  assert.equal((await asked({}))["leaseDurationMs"], 7000);
+  const { ownerName, staleness } = await asked({ ownerName: "job", staleness: "clock" });
+  assert.deepEqual([ownerName, staleness], ["job", "clock"]);
+  assert.equal((await asked({ margin: 20 }, 60))["leaseDurationMs"], 100, "the shortest lease");
+});
+
+test("release without an answer does not outlast the invocation", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 60_000 } : "lose answer");
+  const options = { key: freshKey(), client: other, onContention: "wait", workNeeds: "5s", margin: "2s" } as const;
+  const handler = withLock(async () => assert.fail("it ran"), options);
+  const context = contextOf(8000);
+  await assert.rejects(handler({}, context));
+  assert.ok(context.getRemainingTimeInMillis() > 0);
+});
+
 function recordOf(number: number, body: string, MessageGroupId?: string): SqsRecord {
   return {
     messageId: `m${number}`,
@@ -296,7 +327,7 @@ test("held record comes again and others go on", async () => {
     },
     { key: "{body}", client, onContention: "sqs-retry", sqs },
   );
-  const holder = guardOf(await service.client().tryAcquire(key, { lease: 10_000 }));
+  const holder = guardOf(await service.client().tryAcquire(key, { lease: 9_500 }));
   const failures = (...messages: string[]) => ({
     batchItemFailures: messages.map((itemIdentifier) => ({ itemIdentifier })),
   });

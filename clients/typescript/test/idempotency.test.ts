@@ -10,7 +10,7 @@ import {
 import { type Client, InvalidRequestError, LockHeldError, LockLostError, PayloadMismatchError } from "../dist/index.js";
 import { idempotent, type LambdaContext } from "../dist/handlers.js";
 import { LeaseholdPersistenceLayer } from "../dist/powertools.js";
-import { breakHeld, freshKey, guardOf, LocalService, sleep } from "./support.js";
+import { breakHeld, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
 process.env["AWS_LAMBDA_FUNCTION_NAME"] = "payments";
 const service = await LocalService.start();
@@ -137,9 +137,14 @@ test("lost attempt is no success", async () => {
 });
 
 /** A handler under Powertools, as another sandbox would have it. */
-function wrapped<Result>(work: (event: Payment) => Promise<Result>, by: Client, options = {}) {
+function wrapped<Result>(
+  work: (event: Payment) => Promise<Result>,
+  by: Client | LeaseholdPersistenceLayer,
+  options = {},
+) {
   const config = new IdempotencyConfig({ eventKeyJmesPath: "id", ...options });
-  const handler = makeIdempotent(work as never, { persistenceStore: new LeaseholdPersistenceLayer(by), config });
+  const persistenceStore = by instanceof LeaseholdPersistenceLayer ? by : new LeaseholdPersistenceLayer(by);
+  const handler = makeIdempotent(work as never, { persistenceStore, config });
   return handler as unknown as (event: Payment, context: LambdaContext) => Promise<Result>;
 }
 
@@ -181,4 +186,51 @@ test("powertools validates the payload and expires a result", async (t) => {
   t.mock.timers.enable({ apis: ["Date"], now: Date.now() });
   t.mock.timers.tick(61_000);
   assert.equal(await handler({ id, amount: 8 }, contextOf()), 2);
+});
+
+test("record may leave the table when it counts no more", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using observed = service.client({ url: proxy.url });
+  for (const completedTtl of ["24h", 0, "5000d"])
+    await idempotent(async () => "done", { key: freshKey(), client: observed, completedTtl })({}, contextOf());
+  const [day, none, forever] = proxy.calls("release").map(({ body }) => body["completedTtlMs"] as number | undefined);
+  assert.ok(day !== undefined && day > 86_000_000 && day <= 86_400_000, `${day}`);
+  assert.equal(none, 1);
+  assert.equal(forever, undefined);
+});
+
+test("completed record that is deleted runs again", async () => {
+  const event = { id: freshKey(), amount: 7 };
+  let runs = 0;
+  const layer = new LeaseholdPersistenceLayer(client);
+  const handler = wrapped(async () => ++runs, layer);
+  for (const run of [1, 1]) assert.equal(await handler(event, contextOf()), run);
+  await layer.deleteRecord(event);
+  for (const run of [2, 2]) assert.equal(await handler(event, contextOf()), run);
+});
+
+test("attempt elsewhere ends by itself alone", async () => {
+  const event = { id: freshKey(), amount: 7 };
+  const layer = new LeaseholdPersistenceLayer(service.client());
+  const second = wrapped(async () => "second", layer);
+  const first = wrapped(async () => {
+    for (let time = 0; time < 2; time++) {
+      await assert.rejects(second(event, contextOf()), IdempotencyAlreadyInProgressError);
+      await layer.deleteRecord(event);
+    }
+    await assert.rejects(layer.saveSuccess(event, "not its own"), /Another attempt/);
+    return "first";
+  }, client);
+  assert.equal(await first(event, contextOf()), "first");
+  await assert.rejects(layer.saveSuccess(event, "too late"), /Another attempt/);
+  assert.equal(await second(event, contextOf()), "first");
+});
+
+test("result of an attempt begun elsewhere is stored", async () => {
+  const event = { id: freshKey(), amount: 7 };
+  const layer = new LeaseholdPersistenceLayer(client);
+  const handler = wrapped(async () => "run", layer);
+  await handler({ ...event, id: freshKey() }, contextOf());
+  await layer.saveSuccess(event, "from a replay");
+  assert.equal(await handler(event, contextOf()), "from a replay");
 });

@@ -32,8 +32,15 @@ after(async () => {
 const observed = (): ReturnType<LocalService["client"]> =>
   service.client({ url: proxy.url, telemetry: openTelemetry({ tracerProvider, meterProvider }) });
 
-/** Returns the data points of a metric, by the value of their only attribute. */
-async function points(name: string): Promise<Map<string, { count?: number; sum?: number }>> {
+/** A data point of a metric. */
+interface Point {
+  count?: number;
+  sum?: number;
+  attributes: Record<string, unknown>;
+}
+
+/** Returns the data points of a metric, by the value of their first attribute. */
+async function points(name: string): Promise<Map<string, Point>> {
   await meterProvider.forceFlush();
   const metrics =
     exporter
@@ -44,7 +51,7 @@ async function points(name: string): Promise<Map<string, { count?: number; sum?:
   return new Map(
     found.map(({ attributes, value }) => [
       String(Object.values(attributes)[0] ?? ""),
-      (typeof value === "number" ? { sum: value } : value) as { count?: number; sum?: number },
+      { ...(typeof value === "number" ? { sum: value } : (value as { count: number; sum?: number })), attributes },
     ]),
   );
 }
@@ -83,12 +90,14 @@ test("somebody else's lock is a result, and an outage an error", async () => {
     [SpanStatusCode.UNSET, SpanStatusCode.UNSET],
   );
   assert.equal(held[0]?.attributes["leasehold.result"], "held");
+  assert.equal(held[0].attributes["error.type"], undefined);
   proxy.fault = ({ call }) => (call === "acquire" ? { status: 503, body: "" } : "pass");
   const other = freshKey();
   await assert.rejects(observed().tryAcquire(other));
   const failed = spans.getFinishedSpans().find((span) => span.attributes["leasehold.key"] === other);
   assert.equal(failed?.status.code, SpanStatusCode.ERROR);
   assert.equal(failed.attributes["leasehold.result"], "unavailable");
+  assert.equal(failed.attributes["error.type"], "unavailable");
   proxy.fault = () => "pass";
   await holder.release();
 });
@@ -113,6 +122,8 @@ test("waits, holds, heartbeats, renewals and losses are measured", async () => {
   const heartbeats = await points("leasehold.heartbeat.duration");
   assert.ok((heartbeats.get("renewed")?.count ?? 0) >= 1);
   assert.equal(heartbeats.get("lost")?.count, 1);
+  assert.equal(heartbeats.get("lost")?.attributes["error.type"], "lost");
+  assert.equal(heartbeats.get("renewed")?.attributes["error.type"], undefined);
   const waits = await points("leasehold.wait.duration");
   assert.ok((waits.get("granted")?.count ?? 0) >= 2);
   assert.equal(waits.get("held")?.count, 1);

@@ -1,6 +1,7 @@
 /** Mistakes in the set-up: each ends soon, and its text says what is wrong and what to do. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { LambdaClient } from "@aws-sdk/client-lambda";
 import {
   Client,
@@ -128,4 +129,80 @@ test("direct invocation without a region or credentials says so", async () => {
     new Client({ transport: lambda("f", { client: nobody }) }).acquire("Moe"),
     (thrown) => thrown instanceof ForbiddenError && thrown.message.includes("credentials"),
   );
+});
+
+describe("many requests at once", () => {
+  const missing = {
+    status: 404,
+    headers: { get: () => null },
+    text: () => Promise.resolve('{"type":"not-found","status":404}'),
+  };
+
+  test("share few connections, first come, first served", async () => {
+    const order: string[] = [];
+    let [underWay, most] = [0, 0];
+    const fetch: Fetch = async (url) => {
+      order.push(url);
+      underWay += 1;
+      most = Math.max(most, underWay);
+      await sleep(5);
+      underWay -= 1;
+      return missing;
+    };
+    const client = new Client({ url: "http://127.0.0.1:9", fetch });
+    const asked = Array.from({ length: 150 }, (_, number) => client.get(`key-${number}`));
+    for (const each of asked) assert.equal(await each, undefined);
+    assert.equal(most, 64);
+    assert.deepEqual(
+      order,
+      Array.from({ length: 150 }, (_, number) => `http://127.0.0.1:9/v1/lock?key=key-${number}`),
+    );
+  });
+
+  test("leave the places of those that were given up", async () => {
+    let asked = 0;
+    const fetch: Fetch = (_, { signal }) => {
+      asked += 1;
+      if (asked > 64) return Promise.resolve(missing);
+      return new Promise((_, reject) => {
+        signal.addEventListener("abort", () => {
+          reject(signal.reason as Error);
+        });
+      });
+    };
+    const client = new Client({ url: "http://127.0.0.1:9", fetch });
+    const stop = new AbortController();
+    const hanging = Array.from({ length: 70 }, (_, number) =>
+      client.tryAcquire(`key-${number}`, { signal: stop.signal }),
+    );
+    await sleep(10);
+    assert.equal(asked, 64);
+    stop.abort();
+    await Promise.allSettled(hanging);
+    assert.equal(await client.get("Moe"), undefined);
+  });
+
+  test("are not kept waiting by long ones", async () => {
+    let watches = 0;
+    const view = { key: "Moe", state: "held", ownerName: "o", recordVersionNumber: "v", leaseDurationMs: 60_000 };
+    const fetch: Fetch = (url, { signal }) => {
+      if (!url.includes("/v1/watch"))
+        return Promise.resolve({ ...missing, status: 200, text: () => Promise.resolve(JSON.stringify(view)) });
+      watches += 1;
+      return new Promise((_, reject) => {
+        signal.addEventListener("abort", () => {
+          reject(signal.reason as Error);
+        });
+      });
+    };
+    const client = new Client({ url: "http://127.0.0.1:9", fetch });
+    const stop = new AbortController();
+    const observers = Array.from({ length: 70 }, async (_, number) => {
+      for await (const _view of client.observe(`key-${number}`, { signal: stop.signal }));
+    });
+    while (watches < 70) await sleep(5);
+    assert.equal((await client.get("Moe"))?.state, "held");
+    stop.abort();
+    await Promise.allSettled(observers);
+  });
 });

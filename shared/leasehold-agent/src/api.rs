@@ -66,6 +66,7 @@ struct AcquireBody {
 struct ReleaseBody {
     handle: String,
     completed: Option<Completed>,
+    completed_ttl_ms: Option<u64>,
     data: Option<String>,
 }
 
@@ -131,9 +132,9 @@ async fn hold(State(agent): Shared, body: Bytes) -> Result<Response, Refusal> {
 }
 
 async fn release(State(agent): Shared, body: Bytes) -> Result<Response, Refusal> {
-    let ReleaseBody { handle, completed, data } = read(&body)?;
+    let ReleaseBody { handle, completed, completed_ttl_ms, data } = read(&body)?;
     let lock = agent.lock(&handle).ok_or_else(|| unknown(&handle))?;
-    if lock.is_of_permits && (completed.is_some() || data.is_some()) {
+    if lock.is_of_permits && (completed.is_some() || completed_ttl_ms.is_some() || data.is_some()) {
         return Err(Problem::invalid("data", "Permits leave neither data nor an occurrence.").into());
     }
     let mut release = Release::new();
@@ -144,6 +145,9 @@ async fn release(State(agent): Shared, body: Bytes) -> Result<Response, Refusal>
         (Some(Completed::Own(true)), None) => {
             return Err(Problem::invalid("completed", "The lock was acquired for no occurrence: name it.").into());
         }
+    }
+    if let Some(ms) = completed_ttl_ms {
+        release = release.completed_ttl(Duration::from_millis(ms));
     }
     if let Some(data) = data {
         release = release.data(data);

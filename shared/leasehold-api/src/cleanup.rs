@@ -7,6 +7,9 @@
 //! the lock by another one. A lock that the execution does not hold is left alone, because the release proves
 //! possession by the lease id.
 //!
+//! An execution that was redriven acquires anew, and its acquisitions tell how often it was redriven before. Those that
+//! are younger than the end of the execution are left alone: the execution runs again.
+//!
 //! The row of a semaphore has many holders and tickets. The owner name of an execution's entry ends with `#` and the
 //! acquisition.
 
@@ -30,6 +33,9 @@ struct Detail {
     execution_arn: String,
     /// The one acquisition to release, where the execution itself requests the clean-up.
     acquisition: Option<String>,
+    /// The number of redrives before this end of the execution. A redriven execution may hold a lock by an acquisition
+    /// that is younger than this end.
+    redrive_count: Option<u64>,
     /// A JSON document in a string; null where it is too long for an event.
     input: Option<String>,
 }
@@ -99,7 +105,8 @@ pub async fn release_all(service: &Service, stack: &ExecutionSecret, event: Valu
     };
     let input: Input =
         parse::object(object(serde_json::from_str(&input).unwrap_or_default(), "The execution's input")?)?;
-    let holder = Holder { arn: &detail.execution_arn, secret: input.lease_secret.as_deref(), stack };
+    let secret = input.lease_secret.as_deref();
+    let holder = Holder { arn: &detail.execution_arn, redrives: detail.redrive_count, secret, stack };
     let first = input.key.map(|key| LockName { key, sort_key: input.sort_key });
     let mut locks = Vec::new();
     let mut failure = None;
@@ -115,6 +122,7 @@ pub async fn release_all(service: &Service, stack: &ExecutionSecret, event: Valu
 /// The execution that may hold the locks.
 struct Holder<'a> {
     arn: &'a str,
+    redrives: Option<u64>,
     secret: Option<&'a str>,
     stack: &'a ExecutionSecret,
 }
@@ -139,7 +147,7 @@ impl Holder<'_> {
             Err(problem) => return Err(problem),
         };
         let mut outcome = CleanUpOutcome::NotHeld;
-        if let Some(acquisition) = acquisition_of(&lock) {
+        if let Some(acquisition) = acquisition_of(&lock).filter(|acquisition| !self.is_younger(acquisition)) {
             outcome = release(service, name, self.lease_id(acquisition)).await?;
             if outcome == CleanUpOutcome::Released {
                 return Ok(outcome);
@@ -169,12 +177,20 @@ impl Holder<'_> {
         for owner_name in holders.chain(tickets) {
             let Some((owner, acquisition)) = owner_name.rsplit_once('#') else { continue };
             if owner == execution
+                && !self.is_younger(acquisition)
                 && release(service, name, self.lease_id(acquisition)).await? == CleanUpOutcome::Released
             {
                 outcome = CleanUpOutcome::Released;
             }
         }
         Ok(outcome)
+    }
+
+    /// Whether the execution asked after a redrive that followed the end that is cleaned up: the text ends with `.` and
+    /// the number of redrives before it.
+    fn is_younger(&self, acquisition: &str) -> bool {
+        let redrives_before = acquisition.rsplit_once('.').and_then(|(_, count)| count.parse::<u64>().ok());
+        self.redrives.zip(redrives_before).is_some_and(|(redrives, before)| before > redrives)
     }
 
     fn lease_id(&self, acquisition: &str) -> String {

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Break, Data, DataChange, Disposal, Error, ErrorKind, Grant, GrantOutcome, Heartbeat,
-    LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, Occurrence, Once, OwnerName, Principal, Release,
-    ReleaseOutcome, Rvn, Sequence, SetOccurrence, Want, lifecycle,
+    Acquire, AcquireAnswer, Break, CompletedTtl, Completion, Data, DataChange, Disposal, Error, ErrorKind, Grant,
+    GrantOutcome, Heartbeat, LeaseDuration, LeaseId, LockKey, LockState, LockView, Lost, Occurrence, Once, OwnerName,
+    Principal, Release, ReleaseOutcome, Rvn, Sequence, SetOccurrence, Want, lifecycle,
 };
 use leasehold_wire::{
     self as wire, AcquireOutcome, AcquireRequest, AcquireResponse, BreakRequest, HeartbeatRequest, LostReason,
@@ -109,7 +109,14 @@ pub(crate) fn heartbeat(request: HeartbeatRequest, principal: Option<Principal>)
 }
 
 pub(crate) fn release(request: ReleaseRequest, principal: Option<Principal>) -> Result<Release, Problem> {
-    let completed = request.completed.map(|completed| checked(Occurrence::new("completed", completed))).transpose()?;
+    let ttl = request.completed_ttl_ms.map(|ms| checked(CompletedTtl::from_millis(ms))).transpose()?;
+    let completed = match (request.completed, ttl) {
+        (Some(name), ttl) => Some(Completion { occurrence: checked(Occurrence::new("completed", name))?, ttl }),
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(Problem::invalid("completedTtlMs", "Name the occurrence that is done as completed, too."));
+        }
+    };
     let disposal = match (data(request.data, request.data_base64)?, request.delete.unwrap_or(false), completed) {
         (Some(_), true, _) => {
             return Err(Problem::invalid("delete", "A deleted row keeps no data: leave out delete, or the data."));
@@ -121,7 +128,7 @@ pub(crate) fn release(request: ReleaseRequest, principal: Option<Principal>) -> 
             ));
         }
         (data, false, None) => Disposal::Keep(data),
-        (data, false, Some(occurrence)) => Disposal::Complete(occurrence, data),
+        (data, false, Some(completion)) => Disposal::Complete(completion, data),
         (None, true, None) => Disposal::Delete,
     };
     Ok(Release {

@@ -36,8 +36,17 @@ const TRIES_LEFT: u32 = 3;
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// The bound of retries while no connection can be made to a service that has never answered: a mistake in the set-up.
 pub const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
+/// The wait for a release at the end of a block, and when a client closes: an outage does not hold up the end of the
+/// work.
+const LEAVE_BOUND: Duration = Duration::from_secs(2);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
+
+/// The wait for a release at the end of a block, and when a client closes, with this much of the lease left. The
+/// release then goes on in the background.
+pub fn leave_bound(left: Duration) -> Duration {
+    left.min(LEAVE_BOUND)
+}
 
 /// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two
 /// clocks are compared.

@@ -8,6 +8,7 @@ use leasehold_wire::{AcquireOutcome, AcquireRequest, AcquireResponse, Lock, Secr
 use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
+use crate::flow::refuse_deadlock;
 use crate::lease::{Lease, Origin, Term};
 use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
@@ -95,6 +96,9 @@ impl Client {
 
     async fn ask_until_granted(&self, request: &LockRequest) -> Result<Acquisition, Error> {
         let mut pursuit = Pursuit::new(self, request)?;
+        if !request.reentrant {
+            refuse_deadlock(self, Subject::Lock, &request.key, 0)?;
+        }
         let mut budget = Budget::new(request.wait, self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;

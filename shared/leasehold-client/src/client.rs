@@ -32,7 +32,7 @@ use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
 use crate::semaphore::seen::Semaphores;
 use crate::subject::Subject;
-use crate::timing::{Returning, SLACK, return_pause};
+use crate::timing::{Returning, SLACK, leave_bound, return_pause};
 use crate::{
     Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
     SavedObservation, Transport,
@@ -240,6 +240,24 @@ pub struct Unreleased {
     pub error: Error,
 }
 
+/// A release under way, which warns where its runtime ends before the answer.
+struct Releasing {
+    lease: Arc<Lease>,
+    has_ended: bool,
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            tracing::warn!(
+                key = %self.lease.key,
+                "the runtime ended before the lock was released, which is free one lease after its last heartbeat: \
+                 wait for Guard::release or Client::close"
+            );
+        }
+    }
+}
+
 /// The locks that could not be released. Each lock is free one lease after its last heartbeat.
 #[derive(Debug)]
 pub struct CloseError {
@@ -277,7 +295,9 @@ impl Client {
     /// Waits for the lock, runs `work` under it, and releases the lock. If the lock is lost, `work` is dropped where it
     /// waits.
     ///
-    /// A failed release is logged, and does not hide the result of `work`. The lock is then free after one lease.
+    /// A failed release is logged, and does not hide the result of `work`. The lock is then free after one lease. An
+    /// outage does not hold up the end: after the rest of the lease, and 2 s at most, the release goes on in the
+    /// background, with a warning.
     ///
     /// # Errors
     /// The errors of `work`, unchanged, and those of [`Client::acquire`]. [`crate::ErrorKind::Held`]: the wait was
@@ -288,7 +308,7 @@ impl Client {
         work: impl FnOnce(Arc<Guard>) -> F,
     ) -> Result<T, E> {
         let guard = Arc::new(self.acquire(request).await?.granted()?);
-        work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
+        work_under(&guard, Box::pin(work(Arc::clone(&guard))), || guard.give_back(Release::new())).await
     }
 
     /// Continues with a lock that another process acquired. The client sends one heartbeat, and then keeps the lock
@@ -520,9 +540,13 @@ impl Client {
     /// Releases every lock of this client, and waits for the background task. One failure does not stop the others.
     /// Remaining guards report that their lock was released. The client can acquire nothing afterwards.
     ///
+    /// If the service does not answer, the releases go on in the background after 2 s, with a warning.
+    /// [`Client::settled`] waits for their end.
+    ///
     /// # Errors
-    /// Lists the locks that could not be released. A lost lock is not among them.
+    /// Lists the locks that are not released. A lost lock is not among them.
     pub async fn close(&self) -> Result<(), CloseError> {
+        let until = deadline(leave_bound(Duration::MAX));
         // All releases are sent before the first answer is awaited.
         let releases: Vec<_> = {
             let mut held = self.held();
@@ -530,18 +554,23 @@ impl Client {
             self.0.closing.notify_waiters();
             let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
             let revoked = leases.into_iter().filter(|lease| lease.revoke(lease.released()).is_ok());
-            revoked.map(|lease| (lease.key.clone(), self.send_release(&lease, Release::new()))).collect()
+            revoked.map(|lease| (self.send_release(&lease, Release::new()), lease)).collect()
         };
         let mut unreleased = Vec::new();
-        for (key, release) in releases {
-            match self.answered(release).await {
-                Err(error) if !matches!(error.kind(), ErrorKind::Lost(_)) => {
-                    unreleased.push(Unreleased { key, error });
-                }
-                _ => {}
+        for (release, lease) in releases {
+            let answered = if let Ok(answer) = timeout_at(until, release).await {
+                answer.unwrap_or_else(|_| Err(Error::abandoned()))
+            } else {
+                tracing::warn!(key = %lease.key, "the lock is not released yet, which goes on in the background");
+                Err(Error::unreleased())
+            };
+            if let Err(error) = answered
+                && !matches!(error.kind(), ErrorKind::Lost(_))
+            {
+                unreleased.push(Unreleased { key: lease.key.clone(), error });
             }
         }
-        self.0.keeper.finish(self.patience()).await;
+        self.0.keeper.finish(until).await;
         if unreleased.is_empty() { Ok(()) } else { Err(CloseError { unreleased }) }
     }
 
@@ -694,9 +723,12 @@ impl Client {
             released.put(lease.key.clone(), LastRelease { at, first, was_wanted: true, returned: false });
         }
         let (reply, answer) = oneshot::channel();
-        let (client, until, lease) = (self.clone(), self.until(), Arc::clone(lease));
+        let (client, until) = (self.clone(), self.until());
         let release = Release { fencing_token: Some(lease.term().fencing_token()), ..release };
+        let releasing = Releasing { lease: Arc::clone(lease), has_ended: false };
         self.in_background(async move {
+            let mut releasing = releasing;
+            let lease = Arc::clone(&releasing.lease);
             let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, left);
             let result = persist(until, send).await.map(|answer| {
                 if let Some(last) = client.released().get_mut(&lease.key).filter(|last| last.at == at) {
@@ -704,6 +736,7 @@ impl Client {
                 }
                 answer.outcome.into()
             });
+            releasing.has_ended = true;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
             }
@@ -737,6 +770,11 @@ impl Client {
             // The mark is a hint: a waiter without one waits as long.
             let _ = client.remote().want(&request).await;
         });
+    }
+
+    /// Whether this client holds this lease.
+    pub(crate) fn keeps(&self, lease: &Arc<Lease>) -> bool {
+        self.held().shared.get(&lease.name()).is_some_and(|shared| Arc::ptr_eq(&shared.lease, lease)) && lease.is_held()
     }
 
     /// Whether this client itself holds the lock.

@@ -154,7 +154,7 @@ impl Election {
     ) -> Result<T, E> {
         loop {
             let guard = Arc::new(self.campaign().await?);
-            let done = work_under(&guard, body(Arc::clone(&guard)), || guard.give_back(Release::new())).await;
+            let done = work_under(&guard, Box::pin(body(Arc::clone(&guard))), || guard.give_back(Release::new())).await;
             if guard.loss().is_none() {
                 return done;
             }

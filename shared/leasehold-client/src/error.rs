@@ -62,6 +62,9 @@ pub enum ErrorKind {
     CorruptRecord,
     /// The client was closed.
     Closed,
+    /// The block around holds the lock already, and would wait for itself: pass its guard on, or say
+    /// [`LockRequest::reentrant`](crate::LockRequest::reentrant).
+    WouldDeadlock,
     /// Another transaction has an item, and did not make way in time. The caller's transaction is open: repeat the
     /// call, or roll back.
     Contended {
@@ -152,6 +155,15 @@ impl Error {
         Self::new(ErrorKind::Closed, "the client is closed")
     }
 
+    pub(crate) fn would_deadlock(key: &LockKey) -> Self {
+        let message = format!(
+            "the lock {:?} is held by the block around already, and waiting for it would never end: pass its guard on, \
+             or use LockRequest::reentrant",
+            key.to_string()
+        );
+        Self::new(ErrorKind::WouldDeadlock, message)
+    }
+
     /// A request without an answer within the time-out.
     pub(crate) fn timed_out(after: Duration) -> Self {
         Self {
@@ -167,6 +179,15 @@ impl Error {
             unanswered: true,
             cause: Some(Cause::TimedOut),
             ..Self::new(ErrorKind::Unavailable, "the client's background task ended too early")
+        }
+    }
+
+    /// A release that goes on in the background.
+    pub(crate) fn unreleased() -> Self {
+        Self {
+            unanswered: true,
+            cause: Some(Cause::TimedOut),
+            ..Self::new(ErrorKind::Unavailable, "no answer yet: the release goes on in the background")
         }
     }
 

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::clock::Instant;
+use crate::flow::{Around, within};
 use crate::lease::Lease;
 use crate::request::check_lease;
+use crate::timing::leave_bound;
 use crate::{Client, Error, LockKey, Loss};
 
 /// The service's limit for a payload.
@@ -98,6 +101,7 @@ pub struct Release {
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) delete: bool,
     pub(crate) completed: Option<String>,
+    pub(crate) completed_ttl: Option<Duration>,
     /// The token of the permits that are released, so that the service needs no second write.
     pub(crate) fencing_token: Option<u64>,
     /// The number of the ticket that is withdrawn.
@@ -128,6 +132,14 @@ impl Release {
     #[must_use]
     pub fn completed(mut self, occurrence: impl Into<String>) -> Self {
         self.completed = Some(occurrence.into());
+        self
+    }
+
+    /// Sets the time for which the completed occurrence is remembered at least. After it, and the retention of all
+    /// rows, the row may go. Default: for ever.
+    #[must_use]
+    pub fn completed_ttl(mut self, ttl: Duration) -> Self {
+        self.completed_ttl = Some(ttl);
         self
     }
 
@@ -225,7 +237,7 @@ impl Guard {
         if !self.valid() {
             return Duration::ZERO;
         }
-        self.lease.term().valid_until().saturating_duration_since(Instant::now())
+        self.lease.term().ends().saturating_duration_since(Instant::now())
     }
 
     /// Whether the lock is held, as far as this process can know. The lock was neither lost nor released, and its lease
@@ -337,7 +349,7 @@ pub(crate) async fn until_lost<T, E: From<Error>>(
 ) -> Result<T, E> {
     let done = tokio::select! {
         biased;
-        done = work => done,
+        done = within([Around::lock(&guard.lease)], work) => done,
         Some(loss) = guard.lost() => return Err(Error::lost(loss).into()),
     };
     match guard.loss() {
@@ -346,17 +358,22 @@ pub(crate) async fn until_lost<T, E: From<Error>>(
     }
 }
 
-/// Runs `work` under the guard, and releases the guard.
+/// Runs `work` under the guard, and releases the guard. The callers box the work, so that a nested block does not make
+/// the blocks around larger. A release that an outage holds up goes on in the background.
 pub(crate) async fn work_under<T, E: From<Error>, F: Future<Output = Result<Released, Error>>>(
     guard: &Guard,
     work: impl Future<Output = Result<T, E>>,
     give_back: impl FnOnce() -> F,
 ) -> Result<T, E> {
     let done = until_lost(guard, work).await;
-    if guard.loss().is_none()
-        && let Err(error) = give_back().await
-    {
-        tracing::warn!(key = %guard.key(), %error, "the lock could not be released");
+    if guard.loss().is_some() {
+        return done;
+    }
+    let bound = leave_bound(guard.remaining());
+    match timeout(bound, give_back()).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::warn!(key = %guard.key(), %error, "the lock could not be released"),
+        Err(_) => tracing::warn!(key = %guard.key(), "the lock is not released yet, which goes on in the background"),
     }
     done
 }

@@ -104,17 +104,36 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>) {
     while jobs.next().await.is_some() {}
 }
 
+/// A warning about a lock that is still held when its heartbeats end.
+struct Held(Arc<Lease>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.is_held() {
+            tracing::warn!(
+                key = %self.0.key,
+                "the runtime ended while the lock was held, which has no heartbeats any more: release the guard, or close the client, before"
+            );
+        }
+    }
+}
+
 /// Keeps one lock until it is lost or released.
-pub(crate) async fn keep(
+pub(crate) fn keep(
     lease: Arc<Lease>,
     remote: Remote,
     heartbeats: Heartbeats,
     at_risk: Option<(Duration, OnRisk)>,
-) {
-    tokio::select! {
-        () = lease.ended() => {}
-        () = watch(&lease, at_risk) => {}
-        () = beat(&lease, &remote, heartbeats) => {}
+) -> impl Future<Output = ()> + Send {
+    // The warning comes even if this never runs.
+    let held = Held(lease);
+    async move {
+        let lease = &held.0;
+        tokio::select! {
+            _ = lease.lost() => {}
+            () = watch(lease, at_risk) => {}
+            () = beat(lease, &remote, heartbeats) => {}
+        }
     }
 }
 

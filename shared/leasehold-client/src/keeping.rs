@@ -16,6 +16,8 @@ pub(crate) struct Keeping {
     pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) hold_on_unavailable: bool,
     pub(crate) lock_delay: Duration,
+    /// The longest time to hold.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 impl Heartbeats {
@@ -62,6 +64,9 @@ impl Keeping {
         if believed.is_zero() {
             let message = format!("a lock delay of {:?} leaves nothing of a lease of {lease:?}", self.lock_delay);
             return Err(Error::invalid("lock_delay", message));
+        }
+        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
+            return Err(Error::invalid("max_hold", "the longest time to hold must be above zero"));
         }
         let interval = self.heartbeats.interval(believed);
         if let Some(interval) =
@@ -115,6 +120,15 @@ macro_rules! keeping_options {
                 callback: impl Fn(std::time::Duration) + Send + Sync + 'static,
             ) -> Self {
                 self.keeping.at_risk = Some((threshold, std::sync::Arc::new(callback)));
+                self
+            }
+
+            /// Bounds the hold: at its end the grant is lost, with the reason
+            /// [`LossReason::MaxHold`](crate::LossReason::MaxHold), and its heartbeats stop. It is not released,
+            /// because the work may go on: it is free one lease after its last heartbeat. Default: no bound.
+            #[must_use]
+            pub fn max_hold(mut self, longest: std::time::Duration) -> Self {
+                self.keeping.max_hold = Some(longest);
                 self
             }
 

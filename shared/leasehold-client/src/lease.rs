@@ -9,7 +9,7 @@ use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{Mutex, watch};
 use tokio::time::sleep_until;
 
-use crate::clock::{Instant, fresh_uuid, sleep};
+use crate::clock::{Instant, deadline, fresh_uuid, sleep};
 use crate::error::ending;
 use crate::keeping::Keeping;
 use crate::remote::{Backoff, Remote};
@@ -63,6 +63,8 @@ pub(crate) struct Term {
     hold_on_unavailable: bool,
     /// The end of each lease that the holder does not believe in.
     delay: Duration,
+    /// The end of the longest hold.
+    hold_ends: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -87,6 +89,7 @@ impl Term {
             trouble: None,
             hold_on_unavailable: keeping.hold_on_unavailable,
             delay: keeping.lock_delay,
+            hold_ends: keeping.max_hold.map(deadline),
         }
     }
 
@@ -111,24 +114,39 @@ impl Term {
         self.trouble = None;
     }
 
-    /// Notes the loss of a lease that has run out, which is final. Returns whether anything changed.
-    fn expire(&mut self, subject: Subject, key: &LockKey, now: Instant) -> bool {
+    /// Notes the loss of a lease that has run out, or of a hold that is over, which is final. Returns the reason where
+    /// anything changed.
+    fn expire(&mut self, subject: Subject, key: &LockKey, now: Instant) -> Option<LossReason> {
         let unreachable = self.trouble.as_ref().is_some_and(|trouble| trouble.retryable());
-        let over = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
-        if !over || !matches!(self.status, Status::Held) {
-            return false;
-        }
-        self.status =
-            Status::Lost(Loss { cause: self.trouble.clone(), ..Loss::new(subject, key, LossReason::Expired) });
-        true
+        let has_run_out = now >= self.valid_until && !(self.hold_on_unavailable && unreachable);
+        let reason = match self.hold_ends {
+            _ if !matches!(self.status, Status::Held) => return None,
+            _ if has_run_out => LossReason::Expired,
+            Some(end) if now >= end => LossReason::MaxHold,
+            _ => return None,
+        };
+        let cause = self.trouble.clone().filter(|_| has_run_out);
+        self.status = Status::Lost(Loss { cause, ..Loss::new(subject, key, reason) });
+        Some(reason)
     }
 
     fn times(&self) -> (Instant, Instant, Duration) {
         (self.renewed_at, self.valid_until, self.lease)
     }
 
+    /// The end of the lease.
     pub(crate) fn valid_until(&self) -> Instant {
         self.valid_until
+    }
+
+    /// The end of the hold, unless a heartbeat comes first.
+    pub(crate) fn ends(&self) -> Instant {
+        self.hold_ends.map_or(self.valid_until, |end| end.min(self.valid_until))
+    }
+
+    /// The next time at which the hold may end by itself. A lease past its end is held through an outage.
+    fn next_end(&self, now: Instant) -> Option<Instant> {
+        [Some(self.valid_until), self.hold_ends].into_iter().flatten().filter(|end| *end > now).min()
     }
 
     pub(crate) fn renewed_at(&self) -> Instant {
@@ -218,9 +236,17 @@ impl Lease {
 
     /// Notes the end of a lease that has run out.
     pub(crate) fn expire(&self) {
-        let now = Instant::now();
-        if self.term.send_if_modified(|term| term.expire(self.subject, &self.key, now)) {
-            self.measure_end(Some(LossReason::Expired));
+        self.expire_at(Instant::now());
+    }
+
+    fn expire_at(&self, now: Instant) {
+        let mut reason = None;
+        let expire = |term: &mut Term| {
+            reason = term.expire(self.subject, &self.key, now);
+            reason.is_some()
+        };
+        if self.term.send_if_modified(expire) {
+            self.measure_end(reason);
         }
     }
 
@@ -246,29 +272,23 @@ impl Lease {
     pub(crate) async fn lost(&self) -> Option<Loss> {
         let mut changes = self.term.subscribe();
         loop {
-            self.expire();
+            let now = Instant::now();
+            self.expire_at(now);
             let (status, end) = {
                 let term = changes.borrow_and_update();
-                (term.status.clone(), term.valid_until)
+                (term.status.clone(), term.next_end(now))
             };
             match status {
                 Status::Lost(loss) => return Some(loss),
                 Status::Released => return None,
                 Status::Held => {}
             }
-            // A lease past its end is held through an outage. This task watches the end as well, because the keeper may
-            // be gone.
-            let over = Instant::now() >= end;
+            // This task watches the end as well, because the keeper may be gone.
             tokio::select! {
                 _ = changes.changed() => {}
-                () = sleep_until(end), if !over => {}
+                () = sleep_until(end.unwrap_or(now)), if end.is_some() => {}
             }
         }
-    }
-
-    /// Resolves when the lock is lost or released.
-    pub(crate) async fn ended(&self) {
-        let _ = self.term.subscribe().wait_for(|term| !matches!(term.status, Status::Held)).await;
     }
 
     /// Resolves when a heartbeat told that somebody waits, or at the end of the lease.
@@ -426,8 +446,8 @@ mod tests {
     fn term_ends_one_lease_after_its_request_was_sent() {
         let sent = Instant::now();
         let mut held = term(sent, SECOND * 20);
-        assert!(!held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)));
-        assert!(held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20));
+        assert_eq!(held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20 - Duration::from_nanos(1)), None);
+        assert_eq!(held.expire(Subject::Lock, &"Moe".into(), sent + SECOND * 20), Some(LossReason::Expired));
         held.renewed(sent + SECOND * 20, SECOND * 20, "v2".into());
         assert!(matches!(held.status, Status::Lost(_)), "a renewal that comes too late revives nothing");
     }
@@ -455,7 +475,8 @@ mod tests {
             let mut held = term(sent, SECOND * 20);
             held.hold_on_unavailable = asked;
             held.trouble = trouble.cloned();
-            assert_eq!(held.expire(Subject::Lock, &"Moe".into(), end), ends, "{asked} {trouble:?}");
+            let reason = held.expire(Subject::Lock, &"Moe".into(), end);
+            assert_eq!(reason, ends.then_some(LossReason::Expired), "{asked} {trouble:?}");
         }
     }
 

@@ -63,11 +63,11 @@
 //! A wait is a span of `tracing` at level `INFO`, and a request one at level `DEBUG`. With the feature `metrics`, the
 //! facade of that name has these. No span, metric or log has a lease id.
 //!
-//! | metric | unit | label |
+//! | metric | unit | labels |
 //! |---|---|---|
-//! | `leasehold.wait.duration` | s | `leasehold.result`: `granted`, `held` or the kind of an error |
+//! | `leasehold.wait.duration` | s | `leasehold.result`: `granted`, `held` or the kind of an error, which is `error.type` too |
 //! | `leasehold.hold.duration` | s | |
-//! | `leasehold.heartbeat.duration` | s | `leasehold.result`: `renewed` or the kind of an error |
+//! | `leasehold.heartbeat.duration` | s | `leasehold.result`: `renewed` or the kind of an error, which is `error.type` too |
 //! | `leasehold.renewals` | 1 | |
 //! | `leasehold.losses` | 1 | `leasehold.reason` |
 //!
@@ -84,8 +84,10 @@ mod attempt;
 mod budget;
 mod client;
 mod clock;
+pub mod duration;
 mod election;
 mod error;
+mod flow;
 mod guard;
 #[cfg(feature = "lambda-runtime")]
 pub mod handlers;

@@ -46,6 +46,8 @@ pub enum LossReason {
     Expired,
     /// The invocation of a Lambda function is about to end.
     Deadline,
+    /// The longest time to hold is over, by `max_hold` of the request.
+    MaxHold,
 }
 
 impl LossReason {
@@ -58,6 +60,7 @@ impl LossReason {
             Self::VersionMismatch => "version-mismatch",
             Self::Expired => "expired",
             Self::Deadline => "deadline",
+            Self::MaxHold => "max-hold",
         }
     }
 }
@@ -105,6 +108,7 @@ impl Loss {
             (LossReason::Absent, _) => format!("{what} {is} gone: the row was deleted"),
             (LossReason::VersionMismatch, _) => format!("the version of {what} is not the one named"),
             (LossReason::Deadline, _) => "the invocation is about to end".to_owned(),
+            (LossReason::MaxHold, _) => format!("{what} {was} held for the longest time that was asked for"),
             (LossReason::Expired, _) => match &self.cause {
                 Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
                 None => "the lease ran out before it was renewed".to_owned(),

@@ -50,7 +50,7 @@ impl Client {
             }
         };
         // A guard that is dropped after an error releases the lock, and records nothing as done.
-        let data = until_lost(&guard, body(Arc::clone(&guard))).await?;
+        let data = until_lost(&guard, Box::pin(body(Arc::clone(&guard)))).await?;
         let release = Release { data: data.clone(), ..Release::new().completed(occurrence) };
         guard.give_back(release).await?;
         Ok(Once::Ran(data))

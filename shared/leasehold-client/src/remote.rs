@@ -196,6 +196,7 @@ impl Remote {
                     data,
                     data_base64,
                     completed: what.completed.clone(),
+                    completed_ttl_ms: what.completed_ttl.map(millis),
                 };
                 self.post(operation::RELEASE.path, &request, limit).await
             }

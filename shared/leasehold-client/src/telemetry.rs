@@ -27,6 +27,7 @@ pub(crate) async fn waiting<G, H>(
         otel.kind = "client",
         leasehold.key = display(key),
         leasehold.result = Empty,
+        error.type = Empty,
     );
     let mut wait = Wait { started: Instant::now(), result: ABORTED, span: span.clone() };
     let result = work.instrument(span).await;
@@ -48,6 +49,9 @@ struct Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         self.span.record("leasehold.result", self.result);
+        if let Some(error) = failure(self.result) {
+            self.span.record("error.type", error);
+        }
         measured::waited(self.started.elapsed(), self.result);
     }
 }
@@ -63,6 +67,11 @@ pub(crate) fn ended(held_for: Duration, loss: Option<LossReason>) {
 /// Records one heartbeat.
 pub(crate) fn heartbeat<T>(started: Instant, result: &Result<T, Error>) {
     measured::heartbeat(started.elapsed(), result.as_ref().err().map_or("renewed", kind));
+}
+
+/// The result of a failure. That a lock is held is an answer, and no failure.
+fn failure(result: &'static str) -> Option<&'static str> {
+    (!matches!(result, "granted" | "held" | "renewed")).then_some(result)
 }
 
 /// The kind of an error in a word.
@@ -85,6 +94,7 @@ fn kind(error: &Error) -> &'static str {
         ErrorKind::Superseded { .. } => "superseded",
         ErrorKind::CorruptRecord => "corrupt-record",
         ErrorKind::Closed => "closed",
+        ErrorKind::WouldDeadlock => "would-deadlock",
         ErrorKind::Contended { .. } => "contended",
         ErrorKind::RolledBack => "rolled-back",
         ErrorKind::Committed => "committed",
@@ -99,7 +109,7 @@ mod measured {
     use std::sync::Once;
     use std::time::Duration;
 
-    use metrics::{Unit, counter, describe_counter, describe_histogram, histogram};
+    use metrics::{Label, Unit, counter, describe_counter, describe_histogram, histogram};
 
     const WAIT: &str = "leasehold.wait.duration";
     const HOLD: &str = "leasehold.hold.duration";
@@ -120,7 +130,12 @@ mod measured {
 
     pub(super) fn waited(duration: Duration, result: &'static str) {
         describe();
-        histogram!(WAIT, "leasehold.result" => result).record(duration);
+        histogram!(WAIT, labels(result)).record(duration);
+    }
+
+    fn labels(result: &'static str) -> Vec<Label> {
+        let error = super::failure(result).map(|error| Label::from_static_parts("error.type", error));
+        std::iter::once(Label::from_static_parts("leasehold.result", result)).chain(error).collect()
     }
 
     pub(super) fn held(duration: Duration) {
@@ -128,7 +143,7 @@ mod measured {
     }
 
     pub(super) fn heartbeat(duration: Duration, result: &'static str) {
-        histogram!(HEARTBEAT, "leasehold.result" => result).record(duration);
+        histogram!(HEARTBEAT, labels(result)).record(duration);
         if result == "renewed" {
             counter!(RENEWALS).increment(1);
         }

@@ -16,6 +16,7 @@ use leasehold_wire::{
 use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
+use crate::flow::{Around, refuse_deadlock, within};
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
@@ -166,6 +167,8 @@ impl Client {
 
     async fn ask_for_all(&self, request: &AllRequest) -> Result<AllAcquisition, Error> {
         let lease = request.lease.unwrap_or(self.default_lease());
+        let locks = request.keys.iter().filter(|wanted| wanted.permits.is_none());
+        locks.map(|wanted| &wanted.key).try_for_each(|key| refuse_deadlock(self, Subject::Lock, key, 0))?;
         let keys = request.keys.iter().map(|wanted| (wanted.subject(), wanted.key.clone())).collect();
         let mut attempt = Attempt::new(self, keys, lease, &request.keeping)?;
         check_lease(lease)?;
@@ -254,7 +257,8 @@ impl Client {
         work: impl FnOnce(Arc<AllGuard>) -> F,
     ) -> Result<T, E> {
         let guard = Arc::new(self.acquire_all(request).await?.granted()?);
-        work_under(guard.first(), work(Arc::clone(&guard)), || guard.give_back()).await
+        let around: Vec<_> = guard.guards.iter().map(|guard| Around::lock(guard.lease())).collect();
+        work_under(guard.first(), within(around, Box::pin(work(Arc::clone(&guard)))), || guard.give_back()).await
     }
 
     /// The epoch of each key of a semaphore, as this client saw it last.

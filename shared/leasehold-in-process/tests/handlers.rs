@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_sdk_dynamodb::Client as Dynamodb;
+use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_runtime::tower::{Layer, Service};
 use lambda_runtime::{Context, LambdaEvent, service_fn};
 use leasehold_client::handlers::{Hide, IdempotentLayer, LockLayer, Locked, SqsEvent, SqsLayer, SqsRecord};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 struct Locks {
     client: Client,
     other: Client,
+    dynamodb: Dynamodb,
     _engine: Engine,
 }
 
@@ -29,12 +31,19 @@ async fn locks() -> Locks {
     let schema = TableSchema::new("locks");
     ensure_table(&dynamodb, &schema).await.unwrap();
     let client = || Client::new(InProcess::on_table(&dynamodb, schema.clone(), Policy::default()).unwrap());
-    Locks { client: client(), other: client(), _engine: engine }
+    Locks { client: client(), other: client(), dynamodb, _engine: engine }
 }
 
 impl Locks {
     async fn state(&self, key: &str) -> LockState {
         self.other.get(key).await.unwrap().state
+    }
+
+    /// The time at which TTL may delete the row, in epoch seconds.
+    async fn expires(&self, key: &str) -> Option<u64> {
+        let request = self.dynamodb.get_item().table_name("locks").key("key", AttributeValue::S(key.to_owned()));
+        let row = request.send().await.unwrap().item.unwrap();
+        Some(row.get("expireAt")?.as_n().unwrap().parse().unwrap())
     }
 }
 
@@ -70,6 +79,60 @@ async fn handler_works_under_the_lock_which_is_then_released() {
     let mut service = layer.layer(service_fn(handler));
     assert_eq!(service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap(), json!(7));
     assert_eq!(locks.state("orders/7").await, LockState::Released);
+}
+
+#[tokio::test]
+async fn guard_believes_after_a_freeze_once_a_heartbeat_answered() {
+    let locks = locks().await;
+    let before = locks.other.clone();
+    let handler = move |locked: Locked<Value>| {
+        let before = before.clone();
+        async move {
+            let guard = locked.guard;
+            assert!(guard.valid());
+            // Nothing of this process runs meanwhile.
+            std::thread::sleep(Duration::from_millis(1500));
+            assert_eq!((guard.valid(), guard.remaining(), guard.loss()), (false, Duration::ZERO, None));
+            let version = before.get("orders/7").await.unwrap().record_version_number;
+            guard.ensure_held().await?;
+            assert!(guard.valid() && guard.remaining() > Duration::from_secs(10));
+            assert_ne!(
+                before.get("orders/7").await.unwrap().record_version_number,
+                version,
+                "a heartbeat was answered"
+            );
+            // A lock that is gone meanwhile is no longer believed in.
+            std::thread::sleep(Duration::from_millis(1500));
+            let version = before.get("orders/7").await.unwrap().record_version_number;
+            before.break_lock("orders/7", version).await.unwrap();
+            guard.ensure_held().await
+        }
+    };
+    let mut service = LockLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    let error = service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
+}
+
+#[tokio::test]
+async fn heartbeat_from_before_a_freeze_proves_nothing() {
+    let locks = locks().await;
+    let handler = async |locked: Locked<Value>| {
+        let guard = locked.guard;
+        {
+            let mut renewal = std::pin::pin!(guard.renew());
+            // It is sent, and its answer is read after the freeze.
+            std::future::poll_fn(|cx| std::task::Poll::Ready(renewal.as_mut().poll(cx).is_pending())).await;
+            std::thread::sleep(Duration::from_millis(1500));
+            assert!(!guard.valid());
+            renewal.await?;
+        }
+        assert!(!guard.valid(), "the answer is to a heartbeat from before");
+        guard.renew().await?;
+        assert!(guard.valid());
+        Ok::<_, Error>(())
+    };
+    let mut service = LockLayer::new(locks.client.clone(), key_of).layer(service_fn(handler));
+    service.call(event(json!({ "id": 7 }), MINUTE)).await.unwrap();
 }
 
 #[tokio::test]
@@ -160,6 +223,21 @@ async fn event_runs_once_and_its_result_is_kept() {
     let record: Value = serde_json::from_str(lock.data.as_deref().unwrap()).unwrap();
     assert_eq!(record["result"], json!({ "charged": 20 }));
     assert!(record["until"].as_f64() > Some(0.0) && record["payload"].as_str().map(str::len) == Some(64));
+}
+
+#[tokio::test]
+async fn record_leaves_the_table_when_it_counts_no_more() {
+    let locks = locks().await;
+    let expires = async |id: u64, ttl: Duration| {
+        let layer = IdempotentLayer::new(locks.client.clone(), key_of).completed_ttl(ttl);
+        let mut service = layer.layer(service_fn(|_: Locked<Value>| async { Ok::<_, Error>(()) }));
+        service.call(event(json!({ "id": id }), MINUTE)).await.unwrap();
+        locks.expires(&format!("orders/{id}")).await
+    };
+    let (hour, day) = (expires(1, Duration::from_hours(1)).await, expires(2, Duration::from_hours(24)).await);
+    let between = day.unwrap() - hour.unwrap();
+    assert!((23 * 3600..23 * 3600 + 300).contains(&between), "{between}");
+    assert_eq!(expires(3, Duration::MAX).await, None);
 }
 
 #[tokio::test]

@@ -9,14 +9,14 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use crate::item::{
     BROKEN_VERSION, COMPLETED_OCCURRENCE, DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED,
     LAST_OCCURRENCE, LEASE_DURATION, LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION,
-    LEASEHOLD_WANTED, OWNER_NAME, OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OCCURRENCE, PREVIOUS_OWNER_NAME,
-    PREVIOUS_RELEASED, RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE, STALE_AT, TableSchema,
+    LEASEHOLD_WANTED, OCCURRENCE_SECONDS, OWNER_NAME, OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OCCURRENCE,
+    PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED, RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE, STALE_AT, TableSchema,
 };
 use crate::lifecycle::together::{Attempt, Form};
-use crate::lifecycle::{LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
+use crate::lifecycle::{FOREVER_SECONDS, LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
 use crate::model::{
-    Acquire, Break, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS, MAX_SEQUENCE,
-    Principal, Release, Rvn, Sequence, SetOccurrence, Staleness, Want,
+    Acquire, Break, CompletedTtl, Data, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, MAX_LEASE_MS,
+    MAX_SEQUENCE, Principal, Release, Rvn, Sequence, SetOccurrence, Staleness, Want,
 };
 use crate::write::{Builder, Write, bytes, number, text};
 
@@ -148,11 +148,17 @@ impl Builder {
         self.put(STALE_AT, number(stamp.now_ms() + ms));
     }
 
-    /// Stores the time at which the row may expire. A row that records an occurrence never expires: TTL ignores an
-    /// attribute that is a string.
+    /// Stores the time at which the row may expire: later where it has an occurrence to remember.
     fn expiry(&mut self, at: u64) {
         self.write.number(":expireAt", at);
-        self.set(format!("{EXPIRE_AT} = if_not_exists({LAST_OCCURRENCE}, :expireAt)"));
+        self.write.number(":noSeconds", 0);
+        self.set(format!("{EXPIRE_AT} = :expireAt + if_not_exists({OCCURRENCE_SECONDS}, :noSeconds)"));
+    }
+
+    /// Stores that the row remembers its last occurrence for ever.
+    fn never_expires(&mut self) {
+        self.put(OCCURRENCE_SECONDS, number(FOREVER_SECONDS));
+        self.remove(EXPIRE_AT);
     }
 
     /// Stores the place of a request in the order of requests.
@@ -272,15 +278,16 @@ fn assign_grant(builder: &mut Builder, request: &Acquire, stamp: &Stamp, policy:
         builder.write.name(&placeholder, name);
         builder.put(&placeholder, value.clone());
     }
+    let expire_at = policy.expire_at(stamp, Some(request.lease_duration.as_millis()));
     match &request.once {
         Some(once) => builder.put(RUNNING_OCCURRENCE, text(once.occurrence.as_str())),
         None => builder.remove(RUNNING_OCCURRENCE),
     }
     if request.once.as_ref().is_some_and(|once| once.at_most_once) {
         builder.set(format!("{LAST_OCCURRENCE} = :{RUNNING_OCCURRENCE}"));
-        builder.remove(EXPIRE_AT);
+        builder.never_expires();
     } else {
-        builder.expiry(policy.expire_at(stamp, Some(request.lease_duration.as_millis())));
+        builder.expiry(expire_at);
     }
     match &request.sequence {
         Some(sequence) => builder.sequence(sequence),
@@ -348,13 +355,19 @@ pub(crate) fn release(request: &Release, stamp: &Stamp, policy: &Policy) -> Writ
             builder.remove(LEASEHOLD_WANTED);
         }
     }
-    if let Disposal::Complete(occurrence, _) = &request.disposal {
+    let expire_at = policy.expire_at(stamp, None);
+    if let Disposal::Complete(done, _) = &request.disposal {
         builder.condition("runningOccurrence = :lastOccurrence");
-        builder.put(LAST_OCCURRENCE, text(occurrence.as_str()));
+        builder.put(LAST_OCCURRENCE, text(done.occurrence.as_str()));
         builder.set(format!("{COMPLETED_OCCURRENCE} = :{LAST_OCCURRENCE}"));
-        builder.remove(EXPIRE_AT);
+        if let Some(seconds) = done.ttl.map(CompletedTtl::as_seconds) {
+            builder.put(OCCURRENCE_SECONDS, number(seconds));
+            builder.put(EXPIRE_AT, number(expire_at + seconds));
+        } else {
+            builder.never_expires();
+        }
     } else {
-        builder.expiry(policy.expire_at(stamp, None));
+        builder.expiry(expire_at);
     }
     builder.build()
 }
@@ -405,7 +418,7 @@ pub(crate) fn set_occurrence(request: &SetOccurrence, stamp: &Stamp) -> Write {
     builder.expect(Some(&request.seen), "recordVersionNumber = :expected");
     builder.version(stamp);
     builder.put(LAST_OCCURRENCE, text(request.last.as_str()));
-    builder.remove(EXPIRE_AT);
+    builder.never_expires();
     builder.build()
 }
 

@@ -50,8 +50,10 @@ pub(crate) const DELETED_VERSION: &str = "deletedVersion";
 pub(crate) const RUNNING_OCCURRENCE: &str = "runningOccurrence";
 /// The occurrence that the last acquisition completed, as long as the row is released.
 pub(crate) const COMPLETED_OCCURRENCE: &str = "completedOccurrence";
-/// The last occurrence that is done. A row that has it never expires.
+/// The last occurrence that is done.
 pub(crate) const LAST_OCCURRENCE: &str = "lastOccurrence";
+/// The seconds by which the row outlives others, so that `lastOccurrence` is remembered for so long at least.
+pub(crate) const OCCURRENCE_SECONDS: &str = "occurrenceSeconds";
 
 /// The owner name of a waiter, who asks the holder to give way.
 pub(crate) const LEASEHOLD_WANTED: &str = "leaseholdWanted";
@@ -113,6 +115,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 40] = [
     RUNNING_OCCURRENCE,
     COMPLETED_OCCURRENCE,
     LAST_OCCURRENCE,
+    OCCURRENCE_SECONDS,
     LEASEHOLD_WANTED,
     LEASEHOLD_KIND,
     CAPACITY,
@@ -213,6 +216,7 @@ impl TableSchema {
             occurrence: row.field(RUNNING_OCCURRENCE, string).into_value(),
             completed_occurrence: row.field(COMPLETED_OCCURRENCE, string).into_value(),
             last_occurrence: row.field(LAST_OCCURRENCE, string),
+            occurrence_seconds: row.field(OCCURRENCE_SECONDS, number).into_value(),
             mark: row.field(LEASEHOLD_WANTED, string).into_value(),
             fencing_token: row.field(FENCING_TOKEN, number),
             stale_at: row.field(STALE_AT, instant).into_value(),

@@ -27,6 +27,9 @@ pub const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 pub const MIN_LEASE_MS: u64 = 100;
 /// The longest lease: a day.
 pub const MAX_LEASE_MS: u64 = 86_400_000;
+/// The longest time for which a completed occurrence is remembered, if not for ever: ten years. A longer one is a
+/// mistake in the unit.
+pub const MAX_COMPLETED_TTL_MS: u64 = 10 * 366 * 86_400_000;
 /// The lease of a caller that names none: the Java client's default.
 pub const DEFAULT_LEASE_MS: u64 = 20_000;
 
@@ -503,10 +506,40 @@ pub struct Release {
 pub enum Disposal {
     /// The row stays, with its fencing token, and with new data if given.
     Keep(Option<Data>),
-    /// As `Keep`, and the row records the running occurrence, which this names, as done.
-    Complete(Occurrence, Option<Data>),
+    /// As `Keep`, and the row records the running occurrence as done.
+    Complete(Completion, Option<Data>),
     /// The row becomes a tombstone, which reads as not there: the payload is removed, the fencing token stays.
     Delete,
+}
+
+/// The end of a run that succeeded.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// The running occurrence.
+    pub occurrence: Occurrence,
+    /// The time for which the row records it at least. `None`: for ever.
+    pub ttl: Option<CompletedTtl>,
+}
+
+/// The time for which a row records an occurrence as done, at least: 1 ms to ten years.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompletedTtl(u64);
+
+impl CompletedTtl {
+    /// # Errors
+    /// `InvalidRequest` unless it is 1 ms to ten years.
+    pub fn from_millis(millis: u64) -> Result<Self, Error> {
+        if (1..=MAX_COMPLETED_TTL_MS).contains(&millis) {
+            return Ok(Self(millis));
+        }
+        let detail = format!("completedTtlMs must be 1 to {MAX_COMPLETED_TTL_MS}, not {millis}.");
+        Err(Error::invalid("completedTtlMs", detail))
+    }
+
+    /// Rounded up, as TTL counts in seconds.
+    pub(crate) fn as_seconds(self) -> u64 {
+        self.0.div_ceil(1000)
+    }
 }
 
 /// A waiter's mark on a lock, which asks the holder to give way.

@@ -346,6 +346,12 @@ pub struct ReleaseRequest {
     /// The occurrence of the acquisition, which is now done: no later acquire is granted for it. Not with `delete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<String>,
+    /// The time for which the occurrence is remembered at least, in milliseconds. After it, and the retention of all
+    /// rows, the row with its data may go, and an acquire for the occurrence is granted again. Absent: for ever. Only
+    /// with `completed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 316_224_000_000_u64))]
+    pub completed_ttl_ms: Option<u64>,
 }
 
 /// Nobody holds the lock under this lease id any more.

@@ -257,6 +257,12 @@ impl Lock {
         request.set_item(Some(item)).send().await.expect("the table takes the row");
     }
 
+    /// Deletes the row, as TTL does.
+    pub(crate) async fn remove_row(&self) {
+        let request = self.bench.target.dynamodb.delete_item().table_name(&self.bench.schema().table_name);
+        request.set_key(Some(self.item_key())).send().await.expect("the table deletes the row");
+    }
+
     /// Changes only these attributes of the row, as another client would. `None` removes one.
     pub(crate) async fn overwrite<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<AttributeValue>)>) {
         let mut row = self.row().await.expect("a row to change");

@@ -329,7 +329,7 @@ impl LifeCycle<'_> {
         if let (Some(row), true) = (row, self.lacks(Clause::ResetNeedsVersion)) {
             request.seen = Rvn::new("", row.rvn.value().expect("written here").clone()).expect("valid");
         }
-        lifecycle::set_occurrence(row, &request, stamp, self.policy).expect("no row here is damaged").row
+        lifecycle::set_occurrence(row, &request, stamp).expect("no row here is damaged").row
     }
 
     fn ended(&self, old: Option<&Row>, new: Option<Row>, stamp: &Stamp) -> Option<Row> {

@@ -4,9 +4,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Data, DataChange, Disposal, Field, GrantOutcome, Heartbeat,
-    HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once, OwnerName, Policy, Release,
-    ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, WantAnswer, lifecycle,
+    Acquire, AcquireAnswer, Attributes, Break, BreakAnswer, Completion, Data, DataChange, Disposal, Field,
+    GrantOutcome, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId, LeaseIdHash, LockKey, Occurrence, Once,
+    OwnerName, Policy, Release, ReleaseAnswer, ReleaseOutcome, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp,
+    Want, WantAnswer, lifecycle,
 };
 
 use crate::Protocol;
@@ -682,7 +683,7 @@ impl World {
             Request::Release { delete, completed } => {
                 let disposal = match (delete, completed) {
                     (true, _) => Disposal::Delete,
-                    (false, true) => Disposal::Complete(occurrence(), None),
+                    (false, true) => Disposal::Complete(Completion { occurrence: occurrence(), ttl: None }, None),
                     (false, false) => Disposal::Keep(None),
                 };
                 let request = Release { key: key(), lease_id: id.clone(), disposal, expected: None, principal: None };

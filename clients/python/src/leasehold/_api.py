@@ -63,6 +63,8 @@ class Leaving:
     delete: bool = False
     completed: str | None = None
     """The occurrence that is done."""
+    completed_ttl: float | None = None
+    """The seconds for which it is remembered; `None`: for ever."""
 
 
 class Api:
@@ -124,6 +126,7 @@ class Api:
             "dataBase64": payload_base64(leaving.data),
             "delete": leaving.delete or None,
             "completed": leaving.completed,
+            "completedTtlMs": None if leaving.completed_ttl is None else math.ceil(leaving.completed_ttl * 1000),
         }
         call = Call("POST", "/v1/release", request)
         ended = await self._send(call, timeout, Ended.of)

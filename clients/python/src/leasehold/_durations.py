@@ -9,10 +9,11 @@ from typing import TypeAlias
 from .errors import InvalidRequest
 
 Duration: TypeAlias = float | timedelta | str
-"""Seconds, a `timedelta`, or a text such as `500ms`, `20s`, `5m`, `24h`, `7d`."""
+"""Seconds, a `timedelta`, or a text such as `500ms`, `20s`, `1h30m`, `7d`."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_TEXT = re.compile(f"(?:{_PART.pattern})+", re.ASCII)
 
 
 def seconds_of(duration: Duration, name: str) -> float:
@@ -20,10 +21,9 @@ def seconds_of(duration: Duration, name: str) -> float:
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
     elif isinstance(duration, str):
-        match = _TEXT.fullmatch(duration)
-        if match is None:
+        if _TEXT.fullmatch(duration) is None:
             raise InvalidRequest(f"must be seconds, or a text such as '20s', not {duration!r}", name)
-        seconds = float(match[1]) * _UNITS[match[2]]
+        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(duration))
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         seconds = duration
     else:

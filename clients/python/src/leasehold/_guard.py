@@ -118,7 +118,7 @@ class Keeping:
             if error is None:
                 raise
         except Exception as failure:
-            _log.warning("%s could not be released: %s", self, failure)
+            _log.warning("%s could not be released: %s", self, failure, extra=_about(self))
 
     async def release_soon(self, deadline: float) -> None:
         """Releases until the deadline, or the end of the lease where that is earlier; and then in the background,
@@ -126,7 +126,9 @@ class Keeping:
         try:
             await self.release_until(min(deadline, self._core.world.now() + self.remaining()))
         except Unavailable as failure:
-            _log.warning("%s is not released yet, which goes on in the background: %s", self, failure)
+            _log.warning(
+                "%s is not released yet, which goes on in the background: %s", self, failure, extra=_about(self)
+            )
             self._core.in_background(self._release_later)
 
     async def _release_later(self) -> None:
@@ -135,7 +137,7 @@ class Keeping:
         except LockLost:
             pass  # its lease ran out meanwhile
         except Exception as failure:
-            _log.warning("%s could not be released: %s", self, failure)
+            _log.warning("%s could not be released: %s", self, failure, extra=_about(self))
 
     def remaining(self) -> float:
         raise NotImplementedError
@@ -153,6 +155,13 @@ class Keeping:
         raise NotImplementedError
 
 
+def _about(guard: Any, **fields: object) -> dict[str, object]:
+    """The members of a log record about this guard, for structured logs. A lease id is not among them."""
+    keys = getattr(guard, "keys", None)
+    about = {"key": guard.key if keys is None else list(keys), "fencing_token": guard.fencing_token, **fields}
+    return {f"leasehold_{name}": value for name, value in about.items()}
+
+
 async def call_back(callback: Callback, guard: Keeping) -> None:
     """Runs a callback, which may be a coroutine. Its exception is logged."""
     try:
@@ -160,7 +169,7 @@ async def call_back(callback: Callback, guard: Keeping) -> None:
         if inspect.isawaitable(result):
             await result
     except Exception:
-        _log.exception("a callback for %s failed", guard)
+        _log.exception("a callback for %s failed", guard, extra=_about(guard))
 
 
 class BaseGuard(Keeping):
@@ -310,7 +319,9 @@ class BaseGuard(Keeping):
 
     def start(self) -> None:
         """Begins the heartbeats, and the watch over the lease."""
-        _log.debug("the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token)
+        _log.debug(
+            "the lock %r is %s, fencing token %d", self.key, self.outcome, self.fencing_token, extra=_about(self)
+        )
         with self._state:
             self._core.guards.add(self)
             self._begun = self._core.world.now()
@@ -363,11 +374,13 @@ class BaseGuard(Keeping):
                 return
             self._end()
             self._delivered = True
-        _log.warning("the lock %r was never released: it is released at the end of the program", self.key)
+        _log.warning(
+            "the lock %r was never released: it is released at the end of the program", self.key, extra=_about(self)
+        )
         try:
             await self._send_release(timeout, Leaving())
         except Exception as failure:
-            _log.warning("the lock %r could not be released: %s", self.key, failure)
+            _log.warning("the lock %r could not be released: %s", self.key, failure, extra=_about(self))
 
     async def renew_with(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
@@ -463,7 +476,7 @@ class BaseGuard(Keeping):
             self._end()
             self._end_turn()
             self._core.api.telemetry.lost(reason)
-            _log.warning("the lock %r is lost: %s", self.key, reason)
+            _log.warning("the lock %r is lost: %s", self.key, reason, extra=_about(self, reason=reason))
             self._core.runtime.schedule(self._tell_lost, self._core.world.now())
 
     def _error(self) -> LockLost:
@@ -505,7 +518,7 @@ class BaseGuard(Keeping):
                 pass  # again at once, under a higher number
             except Exception as error:
                 if self._loss is not None or not self._over.is_set():  # no release crossed with it
-                    _log.warning("a heartbeat of the lock %r failed: %s", self.key, error)
+                    _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
             finally:
                 self._sent()
 

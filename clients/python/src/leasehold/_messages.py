@@ -52,6 +52,11 @@ class Call:
         """Whether the transport sent it again on another connection: it may have been carried out before."""
         self.members = {name: value for name, value in members.items() if value is not None}
 
+    @property
+    def may_take_long(self) -> bool:
+        """Whether the service may keep it waiting: for a change, or for other transactions."""
+        return self.path == "/v1/watch" or self.path.startswith("/v1/transactions/")
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -18,6 +18,9 @@ from .errors import CorruptRecord, InvalidRequest, OccurrenceDone, PayloadMismat
 from .guard import Guard
 from .model import LockView
 
+LONGEST_TTL = 10 * 366 * 86400
+"""The longest time in seconds for which the service remembers an occurrence, if not for ever."""
+
 LARGEST = 256 * 1024
 """The largest record in bytes, as the service takes them."""
 
@@ -68,9 +71,11 @@ class Attempt:
     guard: Guard
     occurrence: str
 
-    def leaving(self, record: Record) -> Leaving:
-        """The end of an attempt that succeeded."""
-        return Leaving(record.text(), completed=self.occurrence)
+    def leaving(self, record: Record, now: float) -> Leaving:
+        """The end of an attempt that succeeded. The row may go when the result counts no more. `now` is in
+        milliseconds since 1970."""
+        left = max(0.001, (record.until - now) / 1000)
+        return Leaving(record.text(), completed=self.occurrence, completed_ttl=left if left <= LONGEST_TTL else None)
 
 
 def begin(ask: Callable[..., Guard | Held], payload: str, epoch_ms: Callable[[], float]) -> Attempt | Held | Record:

@@ -1,14 +1,16 @@
 """Spans, metrics and the W3C trace context, by OpenTelemetry where `opentelemetry-api` is installed.
 
-Keys are in spans only: as attributes of metrics they would have no bound.
+Keys are in spans only: as attributes of metrics they would have no bound. A failure has the
+attribute `error.type`, in spans and metrics, as the semantic conventions have it; that a lock is held is an answer,
+and no failure.
 
-| metric | unit | attribute |
+| metric | unit | attributes |
 |---|---|---|
-| `leasehold.wait.duration` | s | `leasehold.result` |
+| `leasehold.wait.duration` | s | `leasehold.result`, `error.type` |
 | `leasehold.hold.duration` | s | |
-| `leasehold.heartbeat.duration` | s | `leasehold.result` |
-| `leasehold.renewals` | 1 | |
-| `leasehold.losses` | 1 | `leasehold.reason` |
+| `leasehold.heartbeat.duration` | s | `leasehold.result`, `error.type` |
+| `leasehold.renewals` | {renewal} | |
+| `leasehold.losses` | {lock} | `leasehold.reason` |
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ class Telemetry:
             self._heartbeat = meter.create_histogram(
                 "leasehold.heartbeat.duration", "s", "Time from sending a heartbeat to its answer."
             )
-            self._renewals = meter.create_counter("leasehold.renewals", "1", "Heartbeats that renewed a lease.")
-            self._losses = meter.create_counter("leasehold.losses", "1", "Locks that were lost, by reason.")
+            self._renewals = meter.create_counter("leasehold.renewals", "{renewal}", "Heartbeats that renewed a lease.")
+            self._losses = meter.create_counter("leasehold.losses", "{lock}", "Locks that were lost, by reason.")
 
     @contextmanager
     def span(self, operation: str, key: object) -> Iterator[dict[str, str]]:
@@ -70,7 +72,7 @@ class Telemetry:
             try:
                 yield headers
             except BaseException as error:
-                span.set_attribute("leasehold.result", result_of(error))
+                span.set_attributes(_attributes(result_of(error)))
                 if not isinstance(error, LockHeld):  # LockHeld is an answer, and no error
                     span.set_status(trace.StatusCode.ERROR, str(error))
                 raise
@@ -78,7 +80,7 @@ class Telemetry:
     def waited(self, seconds: float, result: str) -> None:
         """Records the end of an acquire: `granted`, `held` or the kind of an error."""
         if self._tracer is not None:
-            self._wait.record(seconds, {"leasehold.result": result})
+            self._wait.record(seconds, _attributes(result))
 
     def held(self, seconds: float) -> None:
         """Records the time for which a lock was held, until its release, its loss or its handover."""
@@ -88,7 +90,7 @@ class Telemetry:
     def heartbeat(self, seconds: float, result: str) -> None:
         """Records the end of a heartbeat: `renewed` or the kind of an error."""
         if self._tracer is not None:
-            self._heartbeat.record(seconds, {"leasehold.result": result})
+            self._heartbeat.record(seconds, _attributes(result))
             if result == "renewed":
                 self._renewals.add(1)
 
@@ -96,6 +98,11 @@ class Telemetry:
         """Records the loss of a lock."""
         if self._tracer is not None:
             self._losses.add(1, {"leasehold.reason": reason})
+
+
+def _attributes(result: str) -> dict[str, str]:
+    failure = {} if result in ("granted", "held", "renewed") else {"error.type": result}
+    return {"leasehold.result": result, **failure}
 
 
 def result_of(error: BaseException) -> str:

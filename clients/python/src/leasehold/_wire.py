@@ -648,6 +648,7 @@ class ReleaseRequest(TypedDict):
     """
 
     completed: NotRequired[str | None]
+    completedTtlMs: NotRequired[int | None]
     data: NotRequired[str | None]
     dataBase64: NotRequired[str | None]
     delete: NotRequired[bool | None]

@@ -56,15 +56,24 @@ class Guard(Block, BaseLockGuard):
         """
         run(self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data)))
 
-    def release(self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None) -> None:
+    def release(
+        self,
+        *,
+        data: bytes | str | None = None,
+        delete: bool = False,
+        completed: str | None = None,
+        completed_ttl: Duration | None = None,
+    ) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
-        `completed` is the occurrence that is done.
+        `completed` is the occurrence that is done, and `completed_ttl` the time for which it is remembered at
+        least (default: for ever).
 
         Heartbeats stop first. Tried again for ten seconds; raises `Unavailable` if that did not help (the
         lock is then free one lease after its last heartbeat, and `release` may be called again), and
         `LockLost` if there was nothing to give back. A second call does nothing.
         """
-        run(self.release_until(None, Leaving(data, delete, completed)))
+        ttl = seconds_if(completed_ttl, "completed_ttl")
+        run(self.release_until(None, Leaving(data, delete, completed, ttl)))
 
 
 class PermitGuard(Block, BasePermitGuard):

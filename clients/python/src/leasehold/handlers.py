@@ -150,7 +150,8 @@ def idempotent(
                 begun.granted()
             with kept(begun.guard, deadline, context) as guard:
                 result = body(guard, event, context)
-                guard.leaving = begun.leaving(Record(seen, epoch_ms() + counts, result))
+                now = epoch_ms()
+                guard.leaving = begun.leaving(Record(seen, now + counts, result), now)
             return result
 
         return once

@@ -11,6 +11,7 @@ An attempt in progress is a lock: a crashed one frees itself by its lease. Needs
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import Any
 
 try:
@@ -75,19 +76,51 @@ class LeaseholdPersistenceLayer(BasePersistenceLayer):
         raise IdempotencyItemAlreadyExistsError(old_data_record=known)
 
     def _update_record(self, data_record: DataRecord) -> None:
-        attempt, guard, payload = self._attempts.pop(data_record.idempotency_key)
+        known = self._attempts.pop(data_record.idempotency_key, None)
+        now = self._client._core.world.epoch_ms()
         until = (data_record.expiry_timestamp or 0) * 1000
+        if known is None:
+            self._store(data_record.idempotency_key, Record(data_record.payload_hash, until, data_record.response_data))
+            return
+        attempt, guard, payload = known
         try:
-            guard.leaving = attempt.leaving(Record(payload, until, data_record.response_data))
+            guard.leaving = attempt.leaving(Record(payload, until, data_record.response_data), now)
         except BaseException:
             guard.abort()
             raise
         guard.finish()
 
+    def _store(self, key: str, record: Record) -> None:
+        """Stores the result of an attempt that began in another process: a durable function was invoked again."""
+        now = self._client._core.world.epoch_ms()
+        begun = self._begin_alone(key, record.payload, now)
+        if not isinstance(begun, Attempt):
+            raise IdempotencyItemAlreadyExistsError(f"another attempt of {key} is in progress, or has ended")
+        leaving = begun.leaving(record, now)
+        begun.guard.release(data=leaving.data, completed=leaving.completed, completed_ttl=leaving.completed_ttl)
+
     def _delete_record(self, data_record: DataRecord) -> None:
         attempt = self._attempts.pop(data_record.idempotency_key, None)
-        if attempt is not None:
+        if attempt is None:
+            self._forget(data_record.idempotency_key)
+        else:
             attempt[1].abort()
+
+    def _forget(self, key: str) -> None:
+        """Lets the event of a completed record run again: a time at which no result counts makes the next
+        occurrence due. An attempt that is in progress elsewhere is left alone."""
+        begun = self._begin_alone(key, "", math.inf)
+        if isinstance(begun, Attempt):
+            begun.guard.release()
+
+    def _begin_alone(self, key: str, payload: str, at: float) -> Attempt | Held | Record:
+        """Begins an attempt that does no work, unless there is a result that counts at this time."""
+
+        def ask(**options: Any) -> Guard | Held:
+            options |= {"staleness": "clock", "manual_heartbeats": True}
+            return self._client.try_acquire(self._prefix + key, **options)
+
+        return begin(ask, payload, lambda: at)
 
     def _get_record(self, idempotency_key: str) -> DataRecord:
         try:

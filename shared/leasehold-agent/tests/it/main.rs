@@ -118,6 +118,11 @@ async fn occurrence_that_is_done_answers_with_its_result() {
     let (status, _, problem) = agent.post("/acquire", &body).await;
     assert_eq!((status, problem["type"].as_str()), (409, Some("already-done")));
     assert_eq!(problem["result"], "receipt 7");
+    let body = json!({ "key": "pay-2", "occurrence": "event-1" });
+    let granted = agent.post("/acquire", &body).await.2;
+    let done = json!({ "handle": granted["handle"], "completed": true, "completedTtlMs": 3_600_000 });
+    assert_eq!(agent.post("/release", &done).await.0, 200);
+    assert_eq!(agent.post("/acquire", &body).await.0, 409);
 }
 
 #[tokio::test]
@@ -151,6 +156,8 @@ async fn request_that_breaks_a_rule_is_refused() {
     let granted = agent.acquire("Moe").await;
     let completed = json!({ "handle": granted["handle"], "completed": true });
     assert_eq!(agent.post("/release", &completed).await.0, 400, "no occurrence was asked for");
+    let time = json!({ "handle": granted["handle"], "completedTtlMs": 1000 });
+    assert_eq!(agent.post("/release", &time).await.0, 400, "the time of no occurrence");
     assert_eq!(agent.post("/release", &json!({ "handle": "x" })).await.0, 404);
     assert_eq!(agent.get("/elsewhere").await.2["type"], "unknown-route");
 }

@@ -22,6 +22,7 @@
 //! margin, the handler is dropped where it waits. A handler that computes without an `await` cannot be stopped: the
 //! resource must check the fencing token.
 
+mod guard;
 mod records;
 mod sqs;
 
@@ -37,23 +38,25 @@ use lambda_runtime::LambdaEvent;
 use lambda_runtime::tower::{Layer, Service};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::clock::{Instant, millis, since_epoch};
 use crate::subject::Subject;
-use crate::timing::heartbeat_interval;
 use crate::{
-    Acquisition, Client, Error, ErrorKind, Guard, Heartbeat, Heartbeats, Held, LockKey, LockRequest, Loss, LossReason,
-    Release, Wait,
+    Acquisition, Client, Error, ErrorKind, Guard, Heartbeats, Held, LockKey, LockRequest, Loss, LossReason, Release,
+    Wait,
 };
 use records::Record;
 
+pub use guard::InvocationGuard;
 pub use sqs::{BatchItemFailure, BatchResponse, Hide, SqsEvent, SqsLayer, SqsRecord, SqsService};
 
 /// The default of [`LockLayer::margin`].
 const MARGIN: Duration = Duration::from_secs(1);
 /// The default of [`IdempotentLayer::completed_ttl`].
 const COMPLETED_TTL: Duration = Duration::from_hours(1);
+/// The longest time for which the service remembers an occurrence, if not for ever.
+const LONGEST_TTL: Duration = Duration::from_hours(10 * 366 * 24);
 /// The shortest lease that the service accepts.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
 /// The shortest pause between two heartbeats.
@@ -65,7 +68,7 @@ pub struct Locked<E> {
     /// The event, and its context.
     pub event: LambdaEvent<E>,
     /// The lock. The layer releases it.
-    pub guard: Arc<Guard>,
+    pub guard: Arc<InvocationGuard>,
 }
 
 /// Runs a handler under a lock: the handler gets a [`Locked`] in place of its event.
@@ -233,7 +236,7 @@ where
             let request = LockRequest::new(key);
             match (terms.ask(request, deadline).await?, skipped) {
                 (Acquisition::Granted(guard), _) => {
-                    let guard = Arc::new(guard);
+                    let guard = terms.of_invocation(guard, deadline);
                     let work = inner.call(Locked { event, guard: Arc::clone(&guard) });
                     let result = terms.until_the_deadline(&guard, deadline, work).await;
                     deadline.give_back_quietly(&guard).await;
@@ -272,15 +275,15 @@ where
         Box::pin(async move {
             let payload = payload?;
             let (guard, occurrence) = match terms.begin(key, deadline, &payload).await? {
-                Begun::Attempt { guard, occurrence } => (Arc::new(*guard), occurrence),
+                Begun::Attempt { guard, occurrence } => (terms.of_invocation(*guard, deadline), occurrence),
                 Begun::Done(record) => return Ok(record.read()?),
             };
             let work = inner.call(Locked { event, guard: Arc::clone(&guard) });
             let result = terms.until_the_deadline(&guard, deadline, work).await;
             match result {
                 Ok(result) => {
-                    let record = Record::new(payload, millis(since_epoch() + ttl), &result)?;
-                    let release = Release { data: Some(record.text()?.into()), ..Release::new().completed(occurrence) };
+                    let record = Record::new(payload, millis(since_epoch().saturating_add(ttl)), &result)?;
+                    let release = remembered(Release::new().data(record.text()?).completed(occurrence), ttl);
                     deadline.give_back(&guard, release).await?;
                     Ok(result)
                 }
@@ -291,6 +294,11 @@ where
             }
         })
     }
+}
+
+/// The row may go when the result counts no more; never, where the service takes no time that long.
+fn remembered(release: Release, ttl: Duration) -> Release {
+    if ttl > LONGEST_TTL { release } else { release.completed_ttl(ttl.max(Duration::from_millis(1))) }
 }
 
 /// Takes the service that is ready, and leaves one that must get ready.
@@ -314,6 +322,11 @@ impl Terms {
     fn deadline<E>(&self, event: &LambdaEvent<E>) -> Deadline {
         let left = Duration::from_millis(event.context.deadline).saturating_sub(since_epoch());
         Deadline { at: Instant::now() + left, margin: self.margin }
+    }
+
+    /// The guard of an invocation that a handler gets.
+    fn of_invocation(&self, guard: Guard, deadline: Deadline) -> Arc<InvocationGuard> {
+        Arc::new(InvocationGuard::new(guard, deadline, self.lease))
     }
 
     /// Asks once, or for as long as the work can wait.
@@ -364,25 +377,11 @@ impl Terms {
     /// Runs work, with heartbeats, until its end, the loss of the lock, or the deadline less the margin.
     async fn until_the_deadline<R, E: From<Error>>(
         &self,
-        guard: &Guard,
+        guard: &InvocationGuard,
         deadline: Deadline,
         work: impl Future<Output = Result<R, E>>,
     ) -> Result<R, E> {
-        let beat = async {
-            let mut pause = Duration::ZERO;
-            // After a wait, the lease was asked for when more of the invocation remained.
-            if guard.remaining() <= deadline.cut(self.lease) {
-                pause = heartbeat_interval(deadline.cut(self.lease)).max(SHORTEST_PAUSE);
-            }
-            loop {
-                sleep_until(Instant::now() + pause).await;
-                let lease = deadline.cut(self.lease);
-                let renewed = timeout(lease / 2, guard.renew_with(Heartbeat::new().lease(lease))).await;
-                let is_renewed = matches!(renewed, Ok(Ok(())));
-                pause = (if is_renewed { heartbeat_interval(lease) } else { lease / 16 }).max(SHORTEST_PAUSE);
-            }
-        };
-        let (mut work, mut beat): (_, Pin<&mut (dyn Future<Output = ()> + Send)>) = (pin!(work), pin!(beat));
+        let (mut work, mut beat) = (pin!(work), pin!(guard.keep_up()));
         let loss = tokio::select! {
             biased;
             done = &mut work => return match guard.loss() {
@@ -391,7 +390,7 @@ impl Terms {
             },
             Some(loss) = guard.lost() => loss,
             () = sleep_until(deadline.stops()) => Loss::new(Subject::Lock, guard.key(), LossReason::Deadline),
-            () = &mut beat => return Err(Error::abandoned().into()),
+            never = &mut beat => match never {},
         };
         Err(Error::lost(loss).into())
     }
@@ -420,13 +419,13 @@ impl Deadline {
     }
 
     /// Releases a lock before the sandbox is frozen or killed.
-    async fn give_back(self, guard: &Guard, release: Release) -> Result<(), Error> {
+    async fn give_back(self, guard: &InvocationGuard, release: Release) -> Result<(), Error> {
         let until = self.last_moment().max(Instant::now() + self.margin / 4);
-        timeout_at(until, guard.give_back(release)).await.unwrap_or_else(|_| Err(Error::abandoned())).map(drop)
+        timeout_at(until, guard.inner().give_back(release)).await.unwrap_or_else(|_| Err(Error::abandoned())).map(drop)
     }
 
     /// Releases a lock. A release that failed does not hide the result of the work.
-    async fn give_back_quietly(self, guard: &Guard) {
+    async fn give_back_quietly(self, guard: &InvocationGuard) {
         if let Err(error) = self.give_back(guard, Release::new()).await
             && !matches!(error.kind(), ErrorKind::Lost(_))
         {

@@ -197,7 +197,7 @@ where
 {
     match terms.ask(LockRequest::new(key), deadline).await? {
         Acquisition::Granted(guard) => {
-            let guard = Arc::new(guard);
+            let guard = terms.of_invocation(guard, deadline);
             let work = async {
                 poll_fn(|cx| inner.poll_ready(cx)).await?;
                 inner.call(Locked { event, guard: Arc::clone(&guard) }).await

@@ -14,6 +14,7 @@ use super::{DEFAULT_LEASE, HeldPermits, PermitAcquisition, PermitGuard, PermitRe
 use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
+use crate::flow::refuse_deadlock;
 use crate::lease::{Lease, Term};
 use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
@@ -75,6 +76,7 @@ impl Semaphore {
 
     async fn wait_in_the_queue(&self, request: &PermitRequest) -> Result<PermitAcquisition, Error> {
         let mut pursuit = Pursuit::new(self, request)?;
+        refuse_deadlock(&self.client, Subject::Permits, &self.key, pursuit.permits)?;
         let mut budget = Budget::new(request.wait, self.client.retry_budget());
         let mut backoff = Backoff::default();
         loop {

@@ -14,6 +14,7 @@ use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
 use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome, Staleness};
 
 use crate::clock::fresh_uuid;
+use crate::flow::{Around, within};
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
 use crate::lease::{Lease, Origin, Term};
@@ -190,7 +191,9 @@ impl Semaphore {
         work: impl FnOnce(Arc<PermitGuard>) -> F,
     ) -> Result<T, E> {
         let guard = Arc::new(self.acquire(request).await?.granted()?);
-        work_under(&guard, work(Arc::clone(&guard)), || guard.give_back(Release::new())).await
+        let around = Around::permits(guard.lease(), guard.capacity());
+        work_under(&guard, within([around], Box::pin(work(Arc::clone(&guard)))), || guard.give_back(Release::new()))
+            .await
     }
 
     /// Continues with permits that another process acquired.

@@ -13,8 +13,8 @@ pub mod together;
 mod want;
 
 use crate::model::{
-    Acquire, Attributes, Break, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash, LockKey, MAX_LEASE_MS,
-    Occurrence, Principal, Release, Rvn, Sequence, Staleness,
+    Acquire, Attributes, Break, CompletedTtl, Completion, DataChange, Disposal, Heartbeat, LeaseDuration, LeaseIdHash,
+    LockKey, MAX_LEASE_MS, Occurrence, Principal, Release, Rvn, Sequence, Staleness,
 };
 
 pub use occurrence::{OccurrenceAnswer, set_occurrence};
@@ -28,6 +28,10 @@ pub(crate) const LAST_COUNTABLE_TOKEN: u64 = NUMBER_LIMIT - 2;
 
 /// The longest lease of another client that is accepted, in decimal digits of milliseconds: thirty thousand years.
 pub(crate) const MAX_LEASE_DIGITS: usize = 15;
+
+/// `occurrenceSeconds` of a row that never expires: a hundred years, in which nobody comes back. An expression can add
+/// a number to the clock, and cannot leave an attribute out.
+pub(crate) const FOREVER_SECONDS: u64 = 100 * 366 * 24 * 3600;
 
 /// The values that the service adds to a request: fresh for each attempt at a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +193,8 @@ pub struct Row {
     pub completed_occurrence: Option<String>,
     /// `lastOccurrence`: the last occurrence that is done.
     pub last_occurrence: Field<String>,
+    /// `occurrenceSeconds`: the time by which the row outlives others for that, in seconds.
+    pub occurrence_seconds: Option<u64>,
     /// `leaseholdWanted`: the owner name of a waiter. It counts only as [`Row::wanted_by`] says.
     pub mark: Option<String>,
     /// `fencingToken`.
@@ -734,9 +740,15 @@ fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -
     let lease_ms = request.lease_duration.as_millis();
     let once = request.once.as_ref();
     let occurrence = once.map(|once| once.occurrence.as_str().to_owned());
-    let last_occurrence = match once {
-        Some(once) if once.at_most_once => Field::Value(once.occurrence.as_str().to_owned()),
-        _ => old.map_or(Field::Absent, |row| row.last_occurrence.clone()),
+    let (last_occurrence, occurrence_seconds, expire_at) = match once {
+        Some(once) if once.at_most_once => {
+            (Field::Value(once.occurrence.as_str().to_owned()), Some(FOREVER_SECONDS), None)
+        }
+        _ => {
+            let last = old.map_or(Field::Absent, |row| row.last_occurrence.clone());
+            let seconds = old.and_then(|row| row.occurrence_seconds);
+            (last, seconds, Some(expiry(seconds, policy.expire_at(stamp, Some(lease_ms)))))
+        }
     };
     Ok(Grant {
         row: Row {
@@ -762,10 +774,11 @@ fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -
             mark: None,
             fencing_token: Field::Value(fencing_token),
             stale_at: Some(stamp.now_ms() + lease_ms),
-            expire_at: expiry(&last_occurrence, policy.expire_at(stamp, Some(lease_ms))),
+            expire_at,
             occurrence,
             completed_occurrence: None,
             last_occurrence,
+            occurrence_seconds,
             attributes,
         },
         outcome,
@@ -857,7 +870,7 @@ fn renewed(old: &Row, request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Ro
         row.sequence.clone_from(&request.sequence);
     }
     row.stale_at = Some(stamp.now_ms() + row.lease_number.unwrap_or(MAX_LEASE_MS));
-    row.expire_at = expiry(&row.last_occurrence, policy.expire_at(stamp, new_lease_ms));
+    row.expire_at = Some(expiry(row.occurrence_seconds, policy.expire_at(stamp, new_lease_ms)));
     row
 }
 
@@ -870,7 +883,7 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         match request.disposal {
             // A row that is already released cannot be released again, but may still be deleted.
             Disposal::Keep(_) => !row.released,
-            Disposal::Complete(ref occurrence, _) => !row.released && row.runs(occurrence),
+            Disposal::Complete(ref done, _) => !row.released && row.runs(&done.occurrence),
             Disposal::Delete => !row.is_deleted(),
         }
     });
@@ -886,10 +899,16 @@ pub fn release(row: Option<&Row>, request: &Release, stamp: &Stamp, policy: &Pol
         Disposal::Delete => Row { data: None, mark: None, deleted_version: Some(stamp.rvn.clone()), ..next },
     };
     let next = match &request.disposal {
-        Disposal::Complete(occurrence, _) => {
-            let name = occurrence.as_str().to_owned();
-            let last_occurrence = Field::Value(name.clone());
-            Row { completed_occurrence: Some(name), last_occurrence, expire_at: None, ..next }
+        Disposal::Complete(done, _) => {
+            let name = done.occurrence.as_str().to_owned();
+            let seconds = done.ttl.map(CompletedTtl::as_seconds);
+            Row {
+                last_occurrence: Field::Value(name.clone()),
+                completed_occurrence: Some(name),
+                occurrence_seconds: Some(seconds.unwrap_or(FOREVER_SECONDS)),
+                expire_at: seconds.map(|seconds| policy.expire_at(stamp, None) + seconds),
+                ..next
+            }
         }
         Disposal::Keep(_) | Disposal::Delete => next,
     };
@@ -912,7 +931,7 @@ fn release_refusal(old: Option<&Row>, request: &Release) -> ReleaseAnswer {
     if is_other_kind(old) {
         return ReleaseAnswer::WrongKind;
     }
-    if let Disposal::Complete(occurrence, _) = &request.disposal {
+    if let Disposal::Complete(Completion { occurrence, .. }, _) = &request.disposal {
         let is_held = |row: &&Row| row.carries(&hash) && !row.released && row.is_at(request.expected.as_ref());
         if is_bound_to_another(old, &hash, request.principal.as_ref()) {
             return ReleaseAnswer::Forbidden;
@@ -996,12 +1015,12 @@ fn released_row(row: &Row, stamp: &Stamp, policy: &Policy) -> Row {
         lease_version: Field::Value(stamp.rvn.clone()),
         ended_version,
         deleted_version: None,
-        expire_at: expiry(&row.last_occurrence, policy.expire_at(stamp, None)),
+        expire_at: Some(expiry(row.occurrence_seconds, policy.expire_at(stamp, None))),
         ..row.clone()
     }
 }
 
-/// The time at which TTL may delete the row; none where the row records an occurrence.
-fn expiry(last_occurrence: &Field<String>, at: u64) -> Option<u64> {
-    (*last_occurrence == Field::Absent).then_some(at)
+/// The time at which TTL may delete a row that would otherwise expire at this time.
+fn expiry(occurrence_seconds: Option<u64>, at: u64) -> u64 {
+    at + occurrence_seconds.unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! An operator sets which occurrence counts as the last one that is done.
 
-use super::{CorruptRecord, Field, LockView, Policy, Row, Stamp, Step, expiry, is_other_kind, shown};
+use super::{CorruptRecord, FOREVER_SECONDS, Field, LockView, Row, Stamp, Step, is_other_kind, shown};
 use crate::model::SetOccurrence;
 
 /// The result of a change of the last occurrence.
@@ -26,7 +26,6 @@ pub fn set_occurrence(
     row: Option<&Row>,
     request: &SetOccurrence,
     stamp: &Stamp,
-    policy: &Policy,
 ) -> Result<Step<OccurrenceAnswer>, CorruptRecord> {
     let last_occurrence = Field::Value(request.last.as_str().to_owned());
     let answer = match row {
@@ -40,8 +39,9 @@ pub fn set_occurrence(
             let set = Row {
                 rvn: Field::Value(stamp.rvn.clone()),
                 lease_version: Field::Value(stamp.rvn.clone()),
-                expire_at: expiry(&last_occurrence, policy.expire_at(stamp, None)),
+                expire_at: None,
                 last_occurrence,
+                occurrence_seconds: Some(FOREVER_SECONDS),
                 ..row.clone()
             };
             return Ok(Step::made(set.clone(), (), OccurrenceAnswer::Recorded(set)));

@@ -231,10 +231,9 @@ impl LockTable {
     /// # Errors
     /// `InvalidRequest`, `CorruptRecord`, `Throttled`, `Unavailable`. After the last two, retry.
     pub async fn set_occurrence(&self, request: &SetOccurrence) -> Result<OccurrenceAnswer, Error> {
-        let policy = &self.policy;
         let carried_out = self.carry_out_on_lock(
             &request.key,
-            |row, stamp, _| lifecycle::set_occurrence(row, request, stamp, policy),
+            |row, stamp, _| lifecycle::set_occurrence(row, request, stamp),
             |stamp| expressions::set_occurrence(request, stamp),
         );
         Ok(carried_out.await?.1.answer)

@@ -203,6 +203,8 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         acquire_without_an_occurrence_is_not_asked,
         holder_cannot_go_back,
         row_with_a_done_occurrence_never_expires,
+        row_outlives_the_time_of_its_occurrence,
+        token_rises_when_the_row_of_an_occurrence_is_gone,
         tombstone_keeps_the_occurrence,
         occurrences_are_compared_byte_for_byte,
         unreadable_occurrence_is_no_leave,

@@ -166,8 +166,8 @@ pub(super) async fn row_with_a_done_occurrence_never_expires(bench: Bench) {
     assert!(lock.row().await.expect("a row")["expireAt"].is_n());
     complete(&lock, &grant, TWO, json!({})).await.released("released");
     assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
-    // TTL ignores an attribute that is no number.
-    let expires = async || lock.row().await.expect("a row").get("expireAt").is_some_and(AttributeValue::is_n);
+    // An expression cannot leave the attribute out.
+    let expires = async || expires_at(&lock).await.is_some_and(|at| at < epoch_seconds() + 90 * YEAR);
     let grant = lock.acquire("bob", run(THREE)).await.granted("reacquired");
     assert!(!expires().await, "acquired");
     lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
@@ -183,11 +183,64 @@ pub(super) async fn row_with_a_done_occurrence_never_expires(bench: Bench) {
     assert_eq!(lock.row().await.expect("a row").get("expireAt"), None);
 }
 
+pub(super) async fn row_outlives_the_time_of_its_occurrence(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", run(TWO)).await.granted("created");
+    let begun = epoch_seconds();
+    complete(&lock, &grant, TWO, json!({ "completedTtlMs": 2 * YEAR * 1000 - 1 })).await.released("released");
+    lock.acquire("bob", run(TWO)).await.already_done();
+    let remembers = async |what: &str| {
+        let at = expires_at(&lock).await.expect("a time");
+        assert!((begun + 2 * YEAR..begun + 3 * YEAR).contains(&at), "{what}: {at}");
+    };
+    remembers("completed").await;
+    // Each later write has the time of the row's last occurrence beside its own.
+    let grant = lock.acquire("bob", run(THREE)).await.granted("reacquired");
+    remembers("acquired").await;
+    lock.heartbeat(&grant.lease_id, json!({})).await.renewed();
+    remembers("renewed").await;
+    lock.break_it(&lock.version().await).await.released("released");
+    remembers("broken").await;
+    let grant = lock.acquire("carol", json!({})).await.granted("reacquired");
+    lock.release(&grant.lease_id, json!({ "delete": true })).await.released("released");
+    remembers("deleted").await;
+    // The last completion decides.
+    let grant = lock.acquire("dave", run(THREE)).await.granted("created");
+    complete(&lock, &grant, THREE, json!({ "completedTtlMs": 1 })).await.released("released");
+    let at = expires_at(&lock).await.expect("a time");
+    assert!((begun + 1..begun + YEAR).contains(&at), "{at}");
+    lock.set_occurrence(TWO, &lock.version().await).await.ok();
+    assert_eq!(expires_at(&lock).await, None, "an operator's stays");
+}
+
+pub(super) async fn token_rises_when_the_row_of_an_occurrence_is_gone(bench: Bench) {
+    let lock = bench.lock();
+    let grant = lock.acquire("alice", run(TWO)).await.granted("created");
+    complete(&lock, &grant, TWO, json!({ "completedTtlMs": 1000 })).await.released("released");
+    lock.remove_row().await;
+    let next = lock.acquire("bob", run(TWO)).await.granted("created");
+    assert!(next.token > grant.token, "{} after {}", next.token, grant.token);
+}
+
+/// A year, in seconds.
+const YEAR: u64 = 365 * 24 * 3600;
+
+fn epoch_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+/// The time at which TTL may delete the row. TTL ignores an attribute that is no number.
+async fn expires_at(lock: &Lock) -> Option<u64> {
+    let row = lock.row().await.expect("a row");
+    row.get("expireAt")?.as_n().ok().map(|digits| digits.parse().expect("a whole number"))
+}
+
 pub(super) async fn tombstone_keeps_the_occurrence(bench: Bench) {
     let (lock, grant) = done(&bench).await;
     lock.release(&grant.lease_id, json!({ "delete": true })).await.released("replayed");
     let tombstone = lock.deleted().await;
-    assert!(!tombstone.get("expireAt").is_some_and(AttributeValue::is_n));
+    let expires: Option<u64> = tombstone.get("expireAt").and_then(|at| at.as_n().ok()?.parse().ok());
+    assert!(expires.is_none_or(|at| at > epoch_seconds() + 90 * YEAR), "{expires:?}");
     assert_eq!(lock.acquire("bob", run(TWO)).await.already_done(), Value::Null);
     complete(&lock, &grant, TWO, json!({})).await.released("absent");
     lock.acquire("bob", run(THREE)).await.granted("created");
@@ -279,6 +332,7 @@ pub(super) async fn its_fields_have_bounds(bench: Bench) {
         (json!({ "attributes": { "runningOccurrence": "mine" } }), "attributes"),
         (json!({ "attributes": { "completedOccurrence": "mine" } }), "attributes"),
         (json!({ "attributes": { "previousOccurrence": "mine" } }), "attributes"),
+        (json!({ "attributes": { "occurrenceSeconds": 7 } }), "attributes"),
     ] {
         lock.acquire("alice", fields).await.invalid(field);
     }
@@ -286,6 +340,9 @@ pub(super) async fn its_fields_have_bounds(bench: Bench) {
         (json!({ "completed": "" }), "completed"),
         (json!({ "completed": "o".repeat(1025) }), "completed"),
         (json!({ "completed": TWO, "delete": true }), "completed"),
+        (json!({ "completed": TWO, "completedTtlMs": 0 }), "completedTtlMs"),
+        (json!({ "completed": TWO, "completedTtlMs": 316_224_000_001_u64 }), "completedTtlMs"),
+        (json!({ "completedTtlMs": 1000 }), "completedTtlMs"),
     ] {
         lock.release(&fresh("lease"), fields).await.invalid(field);
     }

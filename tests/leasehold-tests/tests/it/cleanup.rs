@@ -105,6 +105,35 @@ async fn cleanup_releases_the_acquisition_that_the_row_names() {
     assert_eq!(clean_up(&function, event(&Value::Null)).await, Ok(moe("released")));
 }
 
+/// The second pass comes a minute after the end, when the execution may have been redriven and have acquired anew.
+#[tokio::test(start_paused = true)]
+async fn cleanup_leaves_acquisitions_after_a_redrive_alone() {
+    let function = function(&World::new().await);
+    let ended = |redrives: Value| {
+        let mut ended = event(&Value::Null);
+        ended["detail"]["redriveCount"] = redrives;
+        ended
+    };
+    acquire_as(&function, "Moe", "first.1").await.expect("granted");
+    assert_eq!(clean_up(&function, ended(json!(0))).await, Ok(moe("notHeld")));
+    assert_eq!(clean_up(&function, ended(json!(1))).await, Ok(moe("released")), "its own end");
+    acquire_as(&function, "Moe", "second.10").await.expect("granted");
+    assert_eq!(clean_up(&function, ended(json!(9))).await, Ok(moe("notHeld")));
+    assert_eq!(clean_up(&function, ended(Value::Null)).await, Ok(moe("released")), "an event that counts no redrives");
+
+    let permits = json!({
+        "action": "semaphore-acquire", "key": "permits", "capacity": 1, "permits": 1, "ownerName": "4f1a#third.2",
+        "execution": { "arn": ARN, "acquisition": "third.2" },
+    });
+    function.answer_direct(permits).await.expect("granted");
+    let mut end = event(&json!({ "key": "permits" }));
+    for (redrives, outcome) in [(1, "notHeld"), (2, "released")] {
+        end["detail"]["redriveCount"] = json!(redrives);
+        let cleaned = clean_up(&function, end.clone()).await.expect("done");
+        assert_eq!(cleaned["locks"][0]["outcome"], outcome, "{redrives} redrives");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn cleanup_of_one_acquisition_leaves_the_others_alone() {
     let function = function(&World::new().await);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_api::access::Caller;
 use leasehold_api::{Routed, Service, direct};
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Data, Disposal, GrantOutcome, LostReason, Occurrence, Once, Release, ReleaseAnswer,
-    ReleaseOutcome, Rvn, Staleness,
+    Acquire, AcquireAnswer, Completion, Data, Disposal, GrantOutcome, LostReason, Occurrence, Once, Release,
+    ReleaseAnswer, ReleaseOutcome, Rvn, Staleness,
 };
 use leasehold_tests::{Fault, World, acquire, release};
 use serde_json::json;
@@ -27,7 +27,10 @@ fn running(owner: &str, at_most_once: bool, staleness: Staleness) -> Acquire {
 
 fn completing(owner: &str) -> Release {
     let data = Data::new(b"result".to_vec()).expect("small");
-    Release { disposal: Disposal::Complete(occurrence(TWO), Some(data)), ..release(owner) }
+    Release {
+        disposal: Disposal::Complete(Completion { occurrence: occurrence(TWO), ttl: None }, Some(data)),
+        ..release(owner)
+    }
 }
 
 async fn granted(world: &World, request: &Acquire) -> GrantOutcome {

@@ -8,9 +8,9 @@ use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use leasehold_protocol::history::{HistoryEntry, HistoryEvent, transition};
 use leasehold_protocol::{
-    Acquire, AcquireAnswer, Attributes, Break, CorruptRecord, Data, DataChange, Disposal, Error, Field, GrantOutcome,
-    Heartbeat, LeaseDuration, ListQuery, Occurrence, Once, OwnerName, Principal, Record, Release, Row, Rvn, Sequence,
-    SetOccurrence, Staleness, Stamp, Want, lifecycle,
+    Acquire, AcquireAnswer, Attributes, Break, CompletedTtl, Completion, CorruptRecord, Data, DataChange, Disposal,
+    Error, Field, GrantOutcome, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once, OwnerName, Principal, Record,
+    Release, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -49,7 +49,8 @@ enum Step {
         delete: bool,
         data: Option<u8>,
         expected: Option<RvnChoice>,
-        completed: Option<usize>,
+        /// The occurrence, and the time for which it is remembered.
+        completed: Option<(usize, Option<u64>)>,
     },
     Want {
         caller: usize,
@@ -153,7 +154,7 @@ fn step() -> impl Strategy<Value = Step> {
     let lock = (caller.clone(), sequence(), lease.clone(), principal());
     let payload = (any::<Option<u8>>(), any::<bool>(), prop::option::weighted(0.2, any::<u8>()));
     let once = prop::option::of((0..OCCURRENCES.len(), prop::bool::weighted(0.3)));
-    let completed = prop::option::of(0..OCCURRENCES.len());
+    let completed = prop::option::of((0..OCCURRENCES.len(), prop::option::of(1..5000_u64)));
     prop_oneof![
         8 => (lock, staleness, payload, prop::bool::weighted(0.2), once).prop_map(
             |((caller, sequence, lease_ms, principal), staleness, (data, replace, attribute), existing, once)| {
@@ -255,11 +256,16 @@ fn check_history(before: Option<&Row>, after: Option<&Row>, event: Option<Histor
     }
 }
 
-/// The number of writes by other clients.
+/// The past of a sequence.
 #[derive(Default)]
-struct ForeignWrites(u32);
+struct Past {
+    /// The number of writes by other clients.
+    foreign_writes: u32,
+    /// The time in milliseconds until which the row must remember its last occurrence.
+    remembered_until: u64,
+}
 
-impl Bench<ForeignWrites> {
+impl Bench<Past> {
     /// The row as stored, also if it is a tombstone.
     async fn row(&self) -> Option<Row> {
         self.item().await.and_then(|item| self.table.schema().decode_row(item))
@@ -369,11 +375,18 @@ impl Bench<ForeignWrites> {
             Step::Release { caller, principal: choice, delete, data: payload, expected, completed } => {
                 // Some releases complete the running occurrence.
                 let running = before.as_ref().and_then(|row| row.occurrence.as_ref());
+                let completion = |occurrence, ttl: Option<u64>| Completion {
+                    occurrence,
+                    ttl: ttl.map(|ms| CompletedTtl::from_millis(ms).expect("valid")),
+                };
                 let disposal = match (completed, running) {
-                    (Some(0), Some(running)) => {
-                        Disposal::Complete(Occurrence::new("", running).expect("valid"), payload.map(data))
+                    (Some((0, ttl)), Some(running)) => {
+                        let running = Occurrence::new("", running).expect("valid");
+                        Disposal::Complete(completion(running, *ttl), payload.map(data))
                     }
-                    (Some(index), _) => Disposal::Complete(occurrence(*index), payload.map(data)),
+                    (Some((index, ttl)), _) => {
+                        Disposal::Complete(completion(occurrence(*index), *ttl), payload.map(data))
+                    }
                     (None, _) if *delete => Disposal::Delete,
                     (None, _) => Disposal::Keep(payload.map(data)),
                 };
@@ -415,8 +428,7 @@ impl Bench<ForeignWrites> {
                 let request = SetOccurrence { key: key(), last: occurrence(*last), seen: rvn(seen) };
                 let actual = self.table.set_occurrence(&request).await;
                 let after = self.row().await;
-                let expected =
-                    lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                let expected = lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()));
                 assert_follows(actual, after.as_ref(), before.as_ref(), expected);
                 None
             }
@@ -432,7 +444,32 @@ impl Bench<ForeignWrites> {
         if !matches!(step, Step::Damage { .. }) {
             check_history(before.as_ref(), self.row().await.as_ref(), expected_event);
         }
-        self.check_view(self.row().await).await;
+        let after = self.row().await;
+        self.check_expiry(step, before.as_ref(), after.as_ref());
+        self.check_view(after).await;
+    }
+
+    /// Checks that TTL forgets no occurrence before its time.
+    fn check_expiry(&mut self, step: &Step, before: Option<&Row>, after: Option<&Row>) {
+        let now = self.now_ms.load(Ordering::Relaxed);
+        let Some(row) = after.filter(|row| row.last_occurrence != Field::Absent) else {
+            self.state.remembered_until = 0;
+            return;
+        };
+        if before.is_none_or(|before| before.rvn != row.rvn) {
+            match step {
+                Step::Release { completed: Some((_, ttl)), .. } => {
+                    self.state.remembered_until = ttl.map_or(u64::MAX, |ttl| now + ttl);
+                }
+                Step::Acquire { once: Some((_, true)), .. } | Step::SetOccurrence { .. } => {
+                    self.state.remembered_until = u64::MAX;
+                }
+                _ => {}
+            }
+        }
+        let is_near = |at: &u64| *at < now / 1000 + 90 * 365 * 24 * 3600;
+        let goes = row.expire_at.filter(is_near).map_or(u64::MAX, |at| at * 1000);
+        assert!(goes >= self.state.remembered_until, "{goes} is before {}", self.state.remembered_until);
     }
 
     /// The service chooses the stamp: its version is read from the row, if the operation wrote one.
@@ -442,9 +479,9 @@ impl Bench<ForeignWrites> {
     }
 
     async fn act_as_another_client(&mut self, step: &Step) {
-        self.state.0 += 1;
+        self.state.foreign_writes += 1;
         let text = |value: &str| AttributeValue::S(value.to_owned());
-        let rvn = text(&format!("java-{}", self.state.0));
+        let rvn = text(&format!("java-{}", self.state.foreign_writes));
         let update = self.dynamodb.update_item().table_name(&self.table_name).key("key", text("Moe"));
         match step {
             Step::ForeignPut { lease_ms } => {
@@ -515,7 +552,7 @@ impl Bench<ForeignWrites> {
     }
 }
 
-fn check_life_cycle(cases: u32, bench: impl AsyncFn() -> Bench<ForeignWrites>) {
+fn check_life_cycle(cases: u32, bench: impl AsyncFn() -> Bench<Past>) {
     check_sequences(cases, file!(), step(), bench, async |bench, step| bench.check(step).await);
 }
 

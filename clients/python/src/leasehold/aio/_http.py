@@ -18,6 +18,10 @@ from ..errors import InvalidRequest
 MakeClient: TypeAlias = Callable[[], httpx.AsyncClient]
 """Makes the HTTP client: for a private CA or a client certificate. Called again after a fork."""
 
+_MOST_AT_ONCE = 64
+"""Requests under way that the service answers at once. A thousand heartbeats at the same time need no more
+connections, and a thousand connections would only keep each other waiting."""
+
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
@@ -29,10 +33,11 @@ class HttpxTransport:
         self._make_client = make_client or partial(_default_client, service.url, tls)
         self._client = self._make_client()
         self._under_way = 0
+        self._room: anyio.Semaphore | None = None  # made in the event loop
         self._is_closed = False
 
     def reset(self) -> None:
-        self._client, self._under_way = self._make_client(), 0
+        self._client, self._under_way, self._room = self._make_client(), 0, None
 
     async def close(self) -> None:
         """Closes the connections; and those of later requests, such as another try to release, at their end."""
@@ -48,14 +53,32 @@ class HttpxTransport:
     async def send(self, call: Call, timeout: float) -> Answer:
         """Sends the request, and sends it again where an idle connection turns out to be closed."""
         self._under_way += 1
+        deadline = monotonic() + timeout
         try:
-            return await self._exchange(call, timeout)
+            if call.may_take_long:
+                return await self._exchange(call, deadline)
+            room = await self._place(timeout)
+            try:
+                return await self._exchange(call, deadline)
+            finally:
+                room.release()
         finally:
             self._under_way -= 1
             await self._close_idle()
 
-    async def _exchange(self, call: Call, timeout: float) -> Answer:
-        deadline = monotonic() + timeout
+    async def _place(self, timeout: float) -> anyio.Semaphore:
+        """Waits for a place among the requests under way, which is given back by `release`."""
+        if self._room is None:
+            self._room = anyio.Semaphore(_MOST_AT_ONCE)
+        try:
+            with anyio.fail_after(timeout):
+                await self._room.acquire()
+        except TimeoutError as error:
+            busy = TimeoutError(f"{_MOST_AT_ONCE} requests of this client are under way")
+            raise unavailable(self._service.url, busy, sent=False) from error
+        return self._room
+
+    async def _exchange(self, call: Call, deadline: float) -> Answer:
         request = await self._request(call)
         while True:
             events: list[str] = []

@@ -359,10 +359,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         data: bytes | str | None = None,
         delete: bool = False,
         completed: str | None = None,
+        completed_ttl: Duration | None = None,
     ) -> ReleaseOutcome:
-        """Releases a lock that any process acquired. `completed` is the occurrence that is done. May be
+        """Releases a lock that any process acquired. `completed` is the occurrence that is done, and
+        `completed_ttl` the time for which it is remembered at least (default: for ever). May be
         repeated. Retries for ten seconds."""
-        return await self._release((key, sort_key), lease_id, Leaving(data, delete, completed))
+        ttl = seconds_if(completed_ttl, "completed_ttl")
+        return await self._release((key, sort_key), lease_id, Leaving(data, delete, completed, ttl))
 
     # Looking, and an operator's force
 

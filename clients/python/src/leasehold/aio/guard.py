@@ -80,17 +80,24 @@ class Guard(Block, BaseLockGuard):
         await self.renew_with(HeartbeatContent(seconds_if(lease, "lease"), data, delete_data))
 
     async def release(
-        self, *, data: bytes | str | None = None, delete: bool = False, completed: str | None = None
+        self,
+        *,
+        data: bytes | str | None = None,
+        delete: bool = False,
+        completed: str | None = None,
+        completed_ttl: Duration | None = None,
     ) -> None:
         """Releases the lock: with `data` for the next holder, or with `delete`, which deletes the row.
-        `completed` is the occurrence that is done.
+        `completed` is the occurrence that is done, and `completed_ttl` the time for which it is remembered at
+        least (default: for ever).
 
         Heartbeats stop first. Retries for ten seconds, even if the caller is cancelled meanwhile. Raises
         `Unavailable` if no try succeeded: the lock is then free one lease after its last heartbeat, and
         `release` may be called again. Raises `LockLost` if there was nothing to release. A second call does
         nothing.
         """
-        await self.release_until(None, Leaving(data, delete, completed))
+        ttl = seconds_if(completed_ttl, "completed_ttl")
+        await self.release_until(None, Leaving(data, delete, completed, ttl))
 
 
 class PermitGuard(Block, BasePermitGuard):

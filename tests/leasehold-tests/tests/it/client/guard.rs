@@ -703,3 +703,38 @@ async fn holder_with_a_lock_delay_stops_before_others_may_begin() {
         assert!(matches!(error.kind(), ErrorKind::InvalidRequest { .. }), "{error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hold_ends_as_a_loss_after_its_longest_time() {
+    let world = World::new().await;
+    let (network, _client, guard) = guarded(&world, LockRequest::new("Moe").max_hold(LEASE * 3)).await;
+    sleep(LEASE * 3 - SECOND).await;
+    assert!(guard.valid() && guard.remaining() <= SECOND, "{:?}", guard.remaining());
+    let loss = timeout(SECOND * 2, guard.lost()).await.expect("at the end of the hold").expect("a loss");
+    assert_eq!((loss.reason, loss.reason.word()), (LossReason::MaxHold, "max-hold"));
+    assert!(!guard.valid());
+    network.take_log();
+    sleep(LEASE * 2).await;
+    drop(guard);
+    sleep(SECOND).await;
+    assert_eq!(network.take_log(), [""; 0], "neither heartbeats nor a release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_through_an_outage_ends_after_its_longest_time() {
+    let world = World::new().await;
+    let request = LockRequest::new("Moe").hold_on_unavailable().max_hold(LEASE * 3);
+    let (network, _client, guard) = guarded(&world, request).await;
+    network.cut();
+    sleep(LEASE * 2).await;
+    assert!(guard.valid());
+    let loss = timeout(LEASE * 2, guard.lost()).await.expect("at the end of the hold").expect("a loss");
+    assert_eq!(loss.reason, LossReason::MaxHold);
+}
+
+#[tokio::test(start_paused = true)]
+async fn longest_time_to_hold_must_be_above_zero() {
+    let client = World::new().await.client("one");
+    let error = client.try_acquire(LockRequest::new("Moe").max_hold(Duration::ZERO)).await.expect_err("no time");
+    assert_eq!(error.kind(), &ErrorKind::InvalidRequest { field: Some("max_hold".into()) });
+}

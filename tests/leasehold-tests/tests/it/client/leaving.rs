@@ -1,12 +1,35 @@
 //! The client leaves nothing behind: C6, drops, cancellation, `close`.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_client::{Client, ErrorKind, Heartbeats, LockRequest, Wait};
+use leasehold_api::logging::{LevelFilter, json_subscriber};
+use leasehold_client::{Client, Error, ErrorKind, Guard, Heartbeats, LockRequest, Wait};
 use leasehold_tests::{COMMON, Fates, World};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fate, LEASE, Network, SECOND, granted};
+
+/// The lines of a log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().expect("not poisoned").clone()).expect("UTF-8")
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("not poisoned").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Whether the lock is free for a newcomer, without waiting for a lease.
 async fn is_free(world: &World) -> bool {
@@ -151,7 +174,43 @@ async fn close_is_bounded_when_nobody_answers() {
     let began = Instant::now();
     let error = client.close().await.expect_err("nobody answers");
     assert_eq!(error.unreleased.len(), 2);
-    assert!(began.elapsed() < SECOND * 20, "{:?}", began.elapsed());
+    assert!(error.to_string().contains("in the background"), "{error}");
+    assert!(began.elapsed() <= SECOND * 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_of_a_closed_client_go_on_in_the_background() {
+    let world = World::new().await;
+    let network = Network::new(world.transport());
+    let client = Client::new(network.clone());
+    let _guard = granted(&client, "Moe").await;
+    network.cut();
+    drop(client.close().await.expect_err("nobody answers"));
+    network.mend();
+    client.settled().await;
+    assert!(is_free(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn block_ends_soon_in_an_outage_and_its_release_goes_on() {
+    let world = World::new().await;
+    for (lease, bound) in [(LEASE, SECOND * 2), (SECOND, SECOND)] {
+        let network = Network::new(world.transport());
+        let client = Client::new(network.clone());
+        let outage = network.clone();
+        let began = Instant::now();
+        let done: Result<_, Error> = client
+            .with_lock(LockRequest::new("Moe").lease(lease), async |_| {
+                outage.cut();
+                Ok("done")
+            })
+            .await;
+        assert_eq!(done.expect("the work was done"), "done");
+        assert!(began.elapsed() <= bound, "{:?}", began.elapsed());
+        network.mend();
+        client.settled().await;
+        assert!(is_free(&world).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,4 +322,26 @@ async fn concurrent_shares_never_leave_a_guard_without_its_lock() {
     }
     client.close().await.expect("all are released");
     assert!(is_free(&world).await);
+}
+
+/// The warnings of `act`, with a lock that it gets under a runtime which ends.
+fn warnings(act: impl FnOnce(Guard)) -> String {
+    let log = Log::default();
+    let writer = log.clone();
+    let _default = tracing::subscriber::set_default(json_subscriber(LevelFilter::WARN, move || writer.clone()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let guard = granted(&World::new().await.client("one"), "Moe").await;
+        act(guard);
+    });
+    drop(runtime);
+    log.text()
+}
+
+#[test]
+fn end_of_the_runtime_warns_of_what_was_not_released() {
+    let dropped = warnings(drop);
+    assert!(dropped.contains("ended before the lock was released") && dropped.contains("Moe"), "{dropped}");
+    let forgotten = warnings(std::mem::forget);
+    assert!(forgotten.contains("ended while the lock was held") && forgotten.contains("Moe"), "{forgotten}");
 }

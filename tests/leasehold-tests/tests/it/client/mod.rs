@@ -5,6 +5,7 @@ mod guard;
 mod lambda;
 mod leaving;
 mod permits;
+mod reentry;
 mod simulation;
 mod telemetry;
 mod together;

@@ -53,17 +53,21 @@ async fn waits_holds_heartbeats_and_losses_are_measured() {
     for (name, expected) in [
         (r#"leasehold_wait_duration_count{leasehold_result="granted"}"#, 4.0),
         (r#"leasehold_wait_duration_count{leasehold_result="held"}"#, 1.0),
-        (r#"leasehold_wait_duration_count{leasehold_result="aborted"}"#, 1.0),
-        (r#"leasehold_wait_duration_count{leasehold_result="invalid-request"}"#, 1.0),
+        (r#"leasehold_wait_duration_count{leasehold_result="aborted",error_type="aborted"}"#, 1.0),
+        (r#"leasehold_wait_duration_count{leasehold_result="invalid-request",error_type="invalid-request"}"#, 1.0),
         (r#"leasehold_heartbeat_duration_count{leasehold_result="renewed"}"#, 1.0),
-        (r#"leasehold_heartbeat_duration_count{leasehold_result="lost"}"#, 1.0),
+        (r#"leasehold_heartbeat_duration_count{leasehold_result="lost",error_type="lost"}"#, 1.0),
         ("leasehold_renewals", 1.0),
         (r#"leasehold_losses{leasehold_reason="released"}"#, 1.0),
         (r#"leasehold_losses{leasehold_reason="expired"}"#, 1.0),
     ] {
         assert!((value(&text, name) - expected).abs() < f64::EPSILON, "{name} is not {expected} in:\n{text}");
     }
-    assert!(value(&text, r#"leasehold_heartbeat_duration_count{leasehold_result="unavailable"}"#) > 1.0, "{text}");
+    assert!(
+        value(&text, r#"leasehold_heartbeat_duration_count{leasehold_result="unavailable",error_type="unavailable"}"#)
+            > 1.0,
+        "{text}"
+    );
     assert!(value(&text, "leasehold_hold_duration_count") >= 3.0, "{text}");
     let held = value(&text, "leasehold_hold_duration_sum");
     let least = (SECOND * 10 + LEASE - SECOND).as_secs_f64();
