@@ -90,7 +90,7 @@ pub(crate) const REORDERED: &str = "reordered";
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no attribute of a caller may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 40] = [
+pub const RESERVED_ATTRIBUTES: [&str; 41] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
