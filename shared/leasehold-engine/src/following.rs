@@ -94,11 +94,11 @@ impl Following {
         };
         let own = writes.into_iter().filter(|write| write["TableName"] == *self.table);
         let mut seen = HashSet::new();
-        own.filter_map(|write| self.key_of(write)).filter(|key| seen.insert(key.to_string())).collect()
+        own.filter_map(|write| self.key_of(&write)).filter(|key| seen.insert(key.to_string())).collect()
     }
 
     /// The key that a write names, or the key in the item that it puts.
-    fn key_of(&self, write: Value) -> Option<Value> {
+    fn key_of(&self, write: &Value) -> Option<Value> {
         let from = if write["Key"].is_object() { &write["Key"] } else { &write["Item"] };
         let key = self.keys.iter().map(|name| Some((name.clone(), from.get(name)?.clone())));
         key.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)

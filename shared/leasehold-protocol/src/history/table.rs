@@ -106,7 +106,7 @@ impl HistoryTable {
     pub async fn record(&self, schema: &TableSchema, changes: Vec<RowChange>) -> Result<usize, Error> {
         let puts: Vec<_> = changes.into_iter().filter_map(|change| self.put(schema, change)).collect();
         let recorded = puts.len();
-        self.write(puts).await?;
+        self.write(&puts).await?;
         Ok(recorded)
     }
 
@@ -167,7 +167,7 @@ impl HistoryTable {
             let deletes: Vec<_> =
                 keys.filter_map(|key| Some(WriteRequest::builder().delete_request(delete(key)?).build())).collect();
             purged += deletes.len();
-            self.write(deletes).await?;
+            self.write(&deletes).await?;
             start = page.last_evaluated_key;
             if start.is_none() {
                 return Ok(purged);
@@ -200,7 +200,7 @@ impl HistoryTable {
     }
 
     /// Makes all of these writes. What DynamoDB leaves for later is sent again.
-    async fn write(&self, writes: Vec<WriteRequest>) -> Result<(), Error> {
+    async fn write(&self, writes: &[WriteRequest]) -> Result<(), Error> {
         for batch in writes.chunks(BATCH) {
             let mut left = batch.to_vec();
             while !left.is_empty() {
