@@ -1,6 +1,7 @@
 //! The table of the history.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -226,7 +227,10 @@ fn name(key: &LockKey) -> String {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn place(lock: &str, at: &str) -> Item {
