@@ -144,6 +144,14 @@ schema seconds="60":
 neighbour *args:
     scripts/neighbour.py {{args}}
 
+# Makes many requests to `serve`, and shows that it keeps nothing of them. LEASEHOLD_BINARY names a faster build.
+leaks requests="300000":
+    scripts/leaks.py {{requests}}
+
+# Flips single bits of a database with held locks: the service refuses the file, or each lock is held.
+flips count="1000":
+    LEASEHOLD_FLIPS={{count}} cargo test --package leasehold-cli --test it -- damage:: --nocapture
+
 # Measures the service; docs/performance.md says what the figures mean.
 bench:
     cargo bench --package leasehold-cli --bench service

@@ -592,7 +592,7 @@ agent_layers() {
             --zip-file "fileb://$work/leasehold-agent-layer-$version-$machine.zip" >/dev/null
         expect "the layers of holder-$name" "$(aws lambda get-function-configuration --function-name "holder-$name" \
             --query 'Layers[0].Arn' --output text)" "$arn"
-        aws lambda delete-function --function-name "holder-$name"
+        aws lambda delete-function --function-name "holder-$name" >/dev/null
     done
     found=$(aws iam get-policy --policy-arn "$(output layers HolderPolicyArn)" --query Policy.Arn --output text)
     expect "the policy of holders" "$found" "$(output layers HolderPolicyArn)"

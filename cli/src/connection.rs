@@ -49,10 +49,6 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME", group = "signed", conflicts_with_all = ["url", "token", "sigv4"])]
     lambda: Option<String>,
 
-    /// The Lambda function for semaphores: its name or ARN [env: LEASEHOLD_LAMBDA_SEMAPHORES]
-    #[arg(long, value_name = "NAME", requires = "lambda")]
-    lambda_semaphores: Option<String>,
-
     /// The region for --sigv4 and --lambda. Default: that of the API's host name, or of the AWS configuration.
     #[arg(long, value_name = "REGION", requires = "signed")]
     region: Option<String>,
@@ -208,9 +204,6 @@ impl ConnectionArgs {
         let mut transport = LambdaTransport::new(function, self.signer(&config, None, "--lambda").await?)?;
         if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA").or_else(|| config.endpoint_url().map(str::to_owned)) {
             transport = transport.endpoint_url(&url)?;
-        }
-        if let Some(function) = self.lambda_semaphores.clone().or_else(|| variable("LEASEHOLD_LAMBDA_SEMAPHORES")) {
-            transport = transport.semaphore_function(&function)?;
         }
         Ok(transport)
     }

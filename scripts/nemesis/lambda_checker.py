@@ -8,8 +8,8 @@ A history is a list of events in the order of their happening, each a JSON objec
             shut-down-well: whether its sandbox was shut down then, and its extensions ended well;
             unreleased: whether its log says that the release had no answer in the time that was left
   found     the lock after that end       key, who, token: of the row's holder, or null where it is free
-  probed    the same, a margin, the service's skew and the way of a request after the deadline: an acquire by the service's clock
-                                          key, who, token: of the holder that refused it, or null
+  probed    the same, a margin, the service's skew and the way of a request after the deadline: an acquire by the
+            service's clock               key, who, token: of the holder that refused it, or null
   shut      a sandbox was shut down, and its extensions ended well
                                           kept: the tokens that its invocations left, each [key, token]
   left      the lock after that           key, token: of the row's holder, or null where it is free

@@ -4,7 +4,8 @@ Each case of services.json has `orders` for an agent (the agents of the nemesis,
 what happens to each request that arrives, in order. A request beyond the script passes. Behind the script is the real
 service, so that every grant is one. Compared are the outcome of each order, and the requests: their number, their
 order, and which of them repeat the one before. `expect` has them as the rules of docs/client.md want them; a request
-with `*` may come several times.
+with `*` may come several times. `pauses` is the least time after the first request, or the first few (`after`);
+`pauses_at` has it by the number of the pause.
 """
 
 import argparse
@@ -249,6 +250,9 @@ def judge(case, results):
             yield f"{client}: the requests are {requests}, and not {expect['requests']}"
         elif any(pause < expect.get("pauses", 0) for pause in pauses[: expect.get("after", 1)]):
             yield f"{client}: the pauses are {pauses}, and not at least {expect['pauses']}"
+        for at, least in expect.get("pauses_at", {}).items():
+            if len(pauses) <= int(at) or pauses[int(at)] < least:
+                yield f"{client}: the pauses are {pauses}, and number {at} is not at least {least}"
 
 
 def main():

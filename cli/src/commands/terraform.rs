@@ -1,9 +1,11 @@
 //! `leasehold terraform`: runs Terraform, or OpenTofu, under the lock of its state.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use leasehold_client::{Client, LockKey};
+use hyper::{Method, Request, StatusCode};
+use leasehold_client::{Client, LockKey, Transport};
 use leasehold_server::terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
 
 use crate::acquiring;
@@ -40,6 +42,9 @@ Exit status:
  127  there is no such command
    and if the lock cannot be had for another reason, as listed by `leasehold --help`";
 
+/// The longest wait for the answer whether the service has states.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
 /// Run Terraform, or OpenTofu, under the lock of its state.
 ///
 /// Waits for the lock, runs the command with the address of the state in its environment, heartbeats meanwhile, and
@@ -69,7 +74,9 @@ pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
     let state =
         Name::parse(&args.state).map_err(|problem| Failure::usage(problem.detail.replace("state", "--state")))?;
     let url = args.url()?;
-    let client = args.common.client().await?;
+    let transport = args.common.transport().await?;
+    args.expect_states(transport.as_ref(), &url).await?;
+    let client = Client::new(transport);
     let grant = args.acquire(&state, &client, &mut signals).await?;
     args.common.output.say(|| grant.describe());
     let runner = Runner {
@@ -101,6 +108,21 @@ impl TerraformArgs {
         self.common.url().ok_or_else(|| {
             Failure::usage("the state is behind a service: name it with --url, and not --dynamodb-table or --lambda")
         })
+    }
+
+    /// Refuses a service without states, before the lock is asked for.
+    async fn expect_states(&self, transport: &dyn Transport, url: &str) -> Result<(), Failure> {
+        // A path of the locks without a use for this method answers without a word about a state.
+        let request = Request::builder().method(Method::GET).uri(LOCK_PATH).body(Vec::new());
+        let Ok(request) = request else { return Ok(()) };
+        let answer = tokio::time::timeout(LOOK_LIMIT, self.common.patiently(transport.send(request))).await;
+        match answer {
+            Ok(Ok(answer)) if answer.status() == StatusCode::NOT_FOUND => Err(Failure::usage(format!(
+                "{url} has no states: start the service with `leasehold serve --terraform-state DIR`, or name another with --url"
+            ))),
+            // The request for the lock tells what is wrong with a service that does not answer, or refuses the caller.
+            _ => Ok(()),
+        }
     }
 
     async fn acquire(&self, state: &Name, client: &Client, signals: &mut Signals) -> Result<Grant, Failure> {

@@ -253,7 +253,6 @@ async fn options_that_exclude_each_other_are_refused() {
         &["--sigv4", "--token", "x"],
         &["--lambda", "f", "--url", "http://127.0.0.1:1"],
         &["--lambda", "f", "--dynamodb-table", "t"],
-        &["--lambda-semaphores", "f"],
         &["--region", "eu-central-1"],
         &["--quiet", "--verbose"],
     ] {

@@ -12,6 +12,7 @@ mod completions;
 mod connection;
 mod coordination;
 mod cost;
+mod damage;
 mod demo;
 mod fenced_store;
 mod front;

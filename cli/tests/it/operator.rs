@@ -9,12 +9,14 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::support::{Ended, PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
 
@@ -241,18 +243,28 @@ async fn restart_under_systemd_refuses_no_request() {
     }
 }
 
-/// A client that has connected and not yet asked is in no other list than that of the service.
+/// A client that has connected and not yet asked is in no other list than that of the service. It has a second for its
+/// request; a try in which this test is slower proves nothing.
 #[tokio::test]
 async fn client_that_has_connected_is_answered_during_a_stop() {
-    let serve = Serve::start(&["--memory"]).await;
-    let mut stream = within(TcpStream::connect(serve.address())).await.expect("it listens");
-    serve.signal("TERM");
-    serve.stops_listening().await;
-    stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.expect("an answer, and the end of the connection");
-    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("connection: close"), "{answer}");
-    assert_eq!(serve.ended().await.0, Some(0));
+    for _ in 0..20 {
+        let serve = Serve::start(&["--memory"]).await;
+        let mut stream = within(TcpStream::connect(serve.address())).await.expect("it listens");
+        let before_stop = Instant::now();
+        serve.signal("TERM");
+        serve.stops_listening().await;
+        let sent = stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        if before_stop.elapsed() >= Duration::from_secs(1) {
+            continue;
+        }
+        sent.expect("sent");
+        let mut answer = String::new();
+        within(stream.read_to_string(&mut answer)).await.expect("an answer, and the end of the connection");
+        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("connection: close"), "{answer}");
+        assert_eq!(serve.ended().await.0, Some(0));
+        return;
+    }
+    panic!("the machine is too busy for this test");
 }
 
 #[tokio::test]

@@ -118,6 +118,9 @@ async fn refusal_begins_with_the_holders_name() {
     for (status, refusal) in [backend.lock("larry").await, answered(put).await] {
         assert_eq!((status, &refusal["type"]), (LOCKED, &json!("held")));
         assert_eq!(refusal["ID"], "moe@laptop (OperationTypeApply, 2026-03-01T10:00:00Z)");
+        assert_eq!(refusal["title"], "The state is locked");
+        let detail = refusal["detail"].as_str().expect("a text");
+        assert!(detail.contains("moe@laptop") && detail.contains("-lock-timeout"), "{detail}");
         assert_eq!((&refusal["Who"], &refusal["Created"]), (&json!("moe@laptop"), &info("moe")["Created"]));
     }
     let (_, refusal) = answered(backend.request("POST", "&ID=larry").body("1")).await;
@@ -183,7 +186,7 @@ async fn older_token_is_refused_when_the_table_is_an_old_copy() {
 }
 
 #[tokio::test]
-async fn holder_of_the_time_of_a_backup_writes_nothing_when_the_table_was_restored() {
+async fn holder_from_before_a_restore_writes_nothing() {
     let folder = folder();
     let states = folder.path().join("states");
     let start = async |db: &str| {
@@ -227,7 +230,7 @@ async fn locks_have_a_path_for_gateways_without_their_methods() {
     assert_eq!(answered(at("DELETE", "").json(&info("larry"))).await.0, CONFLICT);
     assert_eq!(answered(at("DELETE", "").json(&info("moe"))).await.0, OK);
     assert_eq!(answered(at("LOCK", "").json(&info("larry"))).await.0, OK);
-    assert_eq!(answered(at("DELETE", "")).await.0, OK, "force-unlock");
+    assert_eq!(answered(at("DELETE", "").body(" null\n")).await.0, OK, "force-unlock");
     assert_eq!(backend.write("larry", "2").await, CONFLICT);
     assert_eq!(answered(at("GET", "")).await.0, StatusCode::METHOD_NOT_ALLOWED);
 }
@@ -239,9 +242,13 @@ async fn request_is_refused_when_it_is_not_as_terraform_sends_it() {
     let post = |body: Vec<u8>| backend.request("POST", "&ID=moe").body(body);
     let large = 8 * 1024 * 1024;
     let damaged = post(b"1".to_vec()).header("Content-MD5", "xMpCOKC5I4INzFCab3WEmx==");
+    let twice = post(b"1".to_vec())
+        .header("Content-MD5", "xMpCOKC5I4INzFCab3WEmw==")
+        .header("Content-MD5", "xMpCOKC5I4INzFCab3WEmx==");
     let get = |query: &str| backend.serve.http.get(format!("{}/v1/terraform{query}", backend.serve.base_url));
     for (request, status) in [
         (damaged, 400),
+        (twice, 400),
         (post(Vec::new()), 400),
         (post(vec![b' '; large + 1]), 413),
         (backend.request("LOCK", ""), 400),
@@ -261,6 +268,9 @@ async fn request_is_refused_when_it_is_not_as_terraform_sends_it() {
         assert_eq!(found.as_u16(), status, "{problem}");
     }
     assert_eq!(backend.state().await, None);
+    assert_eq!(answered(get("?state=other")).await.1["title"], "There is no such state");
+    let lower = backend.request("POST", "&id=moe").body("0");
+    assert_eq!(answered(lower).await.0, OK);
     let whole = post(b"1".to_vec()).header("Content-MD5", "xMpCOKC5I4INzFCab3WEmw==");
     assert_eq!(answered(whole).await.0, OK);
     assert_eq!(answered(post(vec![b' '; large])).await.0, OK);
@@ -372,11 +382,44 @@ async fn command_line_is_refused_when_terraform_could_not_use_it() {
         (&["--state", "a/b"][..], "--state must be 1 to 128"),
         (&["--state", "network", "--lease", "1d"], "--lease must be shorter than a day"),
         (&["--state", "network", "--sigv4"], "Terraform cannot sign"),
+        // This service has no states.
+        (&["--state", "network"], "has no states: start the service with `leasehold serve --terraform-state DIR`"),
     ] {
         let ended = serve.run(&[&["terraform"], args, &["--", "true"]].concat()).await;
         assert_eq!(ended.status, 2, "{ended:?}");
         assert!(ended.stderr.contains(message), "{ended:?}");
     }
+    assert!(
+        serve.http.get(format!("{}/v1/lock?key={KEY}", serve.base_url)).send().await.expect("an answer").status()
+            == 404
+    );
+    // A service with states, under another path than the one that is named.
+    let backend = Backend::start(&[]).await;
+    let url = format!("{}/foo", backend.serve.base_url);
+    let ended = serve.run(&["terraform", "--url", &url, "--state", "network", "--", "true"]).await;
+    assert!(ended.status == 2 && ended.stderr.contains("/foo has no states"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn folder_of_states_is_the_operators_choice() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = folder();
+    let states = folder.path().join("mistyped/states");
+    let ended = in_folder(folder.path(), &["serve", "--memory", "--terraform-state", text_of(&states)]).await;
+    assert!(ended.status != 0 && ended.stderr.contains("make that first"), "{ended:?}");
+    assert!(!folder.path().join("mistyped").exists());
+    let open = folder.path().join("open");
+    std::fs::create_dir(&open).expect("made");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).expect("changed");
+    std::fs::write(open.join("network.tfstate"), "0").expect("written");
+    std::fs::set_permissions(open.join("network.tfstate"), std::fs::Permissions::from_mode(0o644)).expect("changed");
+    let args = ["--memory", "--terraform-state", text_of(&open)];
+    let backend = Backend { serve: Serve::start(&args).await, folder };
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    let mode = std::fs::metadata(open.join("network.tfstate")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 /// A folder with a configuration whose apply waits, and the real `terraform` in it.
@@ -625,4 +668,24 @@ async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
     assert_eq!((status, crate::support::runs(terraform)), (Some(76), false), "{said}");
     let (status, said) = Configuration::ended(second.apply("second")).await;
     assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+}
+
+#[tokio::test]
+async fn health_notices_a_folder_that_is_gone() {
+    let backend = Backend::start(&[]).await;
+    let (folder, aside) = (backend.file(""), backend.folder.path().join("aside"));
+    let health = async || {
+        let answers = ["/v1/health", "/v1/ready"].map(|path| backend.at(path, "GET", "").send());
+        let [health, ready] = answers;
+        [health.await.expect("an answer").status().as_u16(), ready.await.expect("an answer").status().as_u16()]
+    };
+    assert_eq!(health().await, [200, 200]);
+    std::fs::rename(&folder, &aside).expect("moved");
+    assert_eq!(health().await, [503, 503]);
+    std::fs::create_dir(&folder).expect("made");
+    assert_eq!(health().await, [503, 503], "another folder");
+    std::fs::remove_dir(&folder).expect("removed");
+    std::fs::rename(&aside, &folder).expect("moved");
+    assert_eq!(health().await, [200, 200]);
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 0, "a probe leaves nothing");
 }

@@ -602,7 +602,7 @@ async def test_close_bounds_the_releases_at_once(proxy: Proxy, key: str) -> None
     async with client_of(proxy.url) as client:
         for number in range(60):
             (await client.acquire(f"{key}-{number}")).granted()
-    assert 32 <= len(crowd.sizes), "the rest may be late on a busy machine, and goes on in the background"
+    assert len(crowd.sizes) >= 32, "the rest may be late on a busy machine, and goes on in the background"
     assert max(crowd.sizes) <= 32, "as with threads"
 
 

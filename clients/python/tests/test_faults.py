@@ -277,7 +277,7 @@ def test_heartbeat_goes_on_when_the_failed_one_ends_late(
     proxy: Proxy, make_client: MakeClient, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next heartbeat is due before the thread of the failed one has come to its end."""
-    monkeypatch.setattr("leasehold._guard._log.warning", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr("leasehold._guard._log.warning", lambda *_, **__: time.sleep(0.3))
     guard = make_client(proxy.url).acquire(key, heartbeat_interval=0.1).granted()
     proxy.fault = only("heartbeat", Refuse())
     before = proxy.count("heartbeat")

@@ -56,12 +56,10 @@ def lambda_(bank: Bank) -> Iterator[Lambda]:
         }
 
     with (
-        Lambda(locks, environment("invoke")) as semaphores,
         Lambda(transactions, environment("transact")) as transact,
+        Lambda(locks, environment("invoke"), {"leasehold-transact": transact}) as running,
     ):
-        others = {"leasehold-semaphore": semaphores, "leasehold-transact": transact}
-        with Lambda(locks, environment("invoke"), others) as running:
-            yield running
+        yield running
 
 
 @pytest.fixture
@@ -69,7 +67,6 @@ def function(lambda_: Lambda) -> Iterator[Function]:
     lambda_.invocations.clear()
     yield Function(
         "leasehold-invoke",
-        semaphore_function="leasehold-semaphore",
         transact_function="leasehold-transact",
         region="eu-west-1",
         credentials=CREDENTIALS,
@@ -188,9 +185,6 @@ def test_transactions_live_without_an_api(client: Client, bank: Bank) -> None:
 def test_function_that_was_not_named_is_asked_for(lambda_: Lambda, key: str) -> None:
     function = Function("leasehold-invoke", region="eu-west-1", credentials=CREDENTIALS, endpoint_url=lambda_.url)
     with Client(function) as client:
-        with pytest.raises(InvalidRequest) as error:
-            client.semaphore(key, 2).try_acquire()
-        assert error.value.field == "semaphore_function"
         with pytest.raises(InvalidRequest) as error:
             client.transact([{"Put": {"TableName": TABLE, "Item": {"id": key}}}])
         assert error.value.field == "transact_function"

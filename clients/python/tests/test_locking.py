@@ -332,16 +332,26 @@ def test_block_passes_its_exception_on(client: Client, key: str) -> None:
 
 def test_block_that_lost_its_lock_says_so(make_client: MakeClient, key: str) -> None:
     operator = make_client()
-    with pytest.raises(LockLost) as error, make_client().lock(key, lease=60):
+    with pytest.raises(LockLost) as error, make_client(heartbeat_interval=0.2).lock(key, lease=60) as guard:
         operator.break_lock(key, operator.get(key).record_version_number)
         operator.acquire(key).granted()
-    assert (error.value.key, error.value.reason) == (key, "released")
+        eventually(lambda: guard.lost is not None)
+    assert error.value.key == key
 
 
 def test_lock_released_elsewhere_is_lost(make_client: MakeClient, key: str) -> None:
-    with pytest.raises(LockLost) as error, make_client().lock(key, lease=60) as guard:
+    holder = make_client(heartbeat_interval=0.2)
+    with pytest.raises(LockLost) as error, holder.lock(key, lease=60) as guard:
         assert make_client().release(key, guard.lease_id) == "released"
+        eventually(lambda: guard.lost is not None)
     assert error.value.reason == "released"
+
+
+def test_release_succeeds_when_an_operator_was_first(make_client: MakeClient, key: str) -> None:
+    operator = make_client()
+    with make_client().lock(key, lease=60):
+        operator.break_lock(key, operator.get(key).record_version_number)
+    assert operator.get(key).state == "released"
 
 
 def test_exception_of_a_block_is_not_replaced_by_the_loss(make_client: MakeClient, key: str) -> None:

@@ -37,16 +37,15 @@ from leasehold import (
 from leasehold._acquisition import Acquisition, Held
 from leasehold._api import HeartbeatContent
 from leasehold._guard import Granted, Holding
+from leasehold._holder import HolderTerms, Renew, SendBeat
 from leasehold._messages import Answer, Call, HttpApi, read
 from leasehold._plan import Look, plan
 from leasehold._runtime import run
 from leasehold._timing import (
     Backoff,
     Budget,
-    Lease,
-    heartbeat_every,
-    heartbeat_pause,
-    heartbeat_retry_pause,
+    heartbeat_pause_ms,
+    heartbeat_retry_pause_ms,
     mark_pause,
     poll_pause,
     request_timeout,
@@ -59,7 +58,6 @@ from leasehold.observations import Entries, Observations
 
 VECTORS = PACKAGE.parent / "vectors"
 FILES = (
-    "lease.json",
     "observations.json",
     "problems.json",
     "sequence.json",
@@ -89,10 +87,9 @@ def backoff(given: Case) -> float:
 
 
 def interval(given: Case) -> float | str:
-    try:
-        return heartbeat_every(seconds(given["chosenMs"]), given["leaseMs"] / 1000)
-    except InvalidRequest:
-        return "invalid"
+    chosen, lease = given["chosenMs"], int(given["leaseMs"])
+    terms = HolderTerms(5000, "quarterly" if chosen is None else int(chosen))
+    return "invalid" if terms.fault(lease) else (terms.interval(lease) or 0) / 1000
 
 
 def timeout(given: Case) -> float:
@@ -115,8 +112,8 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     "markPause": lambda given: mark_pause(given["jitter"]),
     "requestTimeout": timeout,
     "heartbeatInterval": interval,
-    "heartbeatPause": lambda given: heartbeat_pause(given["intervalMs"] / 1000, given["jitter"]),
-    "heartbeatRetryPause": lambda given: heartbeat_retry_pause(given["pauseMs"] / 1000, given["leftMs"] / 1000),
+    "heartbeatPause": lambda given: heartbeat_pause_ms(given["intervalMs"], given["jitter"]) / 1000,
+    "heartbeatRetryPause": lambda given: heartbeat_retry_pause_ms(given["pauseMs"], given["leftMs"]) / 1000,
 }
 
 
@@ -139,22 +136,6 @@ def wait(case: Case) -> None:
     assert len(ends) == len(case["expect"])
     for actual, expected in zip(ends, case["expect"], strict=True):
         assert same(None if actual == math.inf else actual, expected), (ends, case["expect"])
-
-
-def belief(case: Case) -> None:
-    lease = Lease()
-    for step in case["steps"]:
-        match step["do"]:
-            case "send":
-                lease.send(step["atMs"] / 1000, step["sequence"], step["leaseMs"] / 1000)
-            case "answer":
-                lease.answered(step["leaseMs"] / 1000)
-            case "refused" | "unanswered":
-                pass  # neither changes the belief
-            case other:
-                raise AssertionError(other)
-        ends = None if lease.ends == -math.inf else lease.ends
-        assert same(ends, step["validUntil"]), (step, ends)
 
 
 def observe(case: Case) -> None:
@@ -293,6 +274,8 @@ class Process:
         request: Any = {"key": "Moe", "ownerName": "A", "leaseDurationMs": 20000}
         self.acquisition = Acquisition(self.core, request, 20.0, self.holding, Guard)
         self.guard: Guard | None = None
+        self.next: SendBeat[HeartbeatContent] | None = None
+        """The heartbeat that follows the last one at once."""
 
     def acquire(self) -> None:
         """One turn of a wait."""
@@ -303,9 +286,10 @@ class Process:
 
     def heartbeat(self) -> None:
         assert self.guard is not None
-        self.guard._lease.hold_on(self.clocks.now() + 1000)  # as where an outage is sat out
-        with suppress(LeaseholdError):
-            run(self.guard._beat(HeartbeatContent(20.0)))
+        self.guard._holder._faith = self.clocks.now_ms() + 10**9  # as where an outage is sat out
+        send = self.next or self.guard._step(Renew(0, HeartbeatContent()))[0]
+        assert send is not None
+        self.next = run(self.guard._send(send))
 
     def resume(self, sequence: int | None) -> None:
         self.guard = self.client.resume(Handover("Moe", "the-lease-id", sequence), manual_heartbeats=True)
@@ -316,7 +300,7 @@ class Process:
         for task in list(keeper._due):
             keeper.cancel(task)
         for guard in self.core.live_guards():
-            guard._delivered = True  # type: ignore[attr-defined]
+            guard._holder.state = "released"  # type: ignore[attr-defined]
 
 
 def numbers(case: Case) -> None:
@@ -354,26 +338,19 @@ def numbers(case: Case) -> None:
 def renewal(case: Case) -> None:
     given = case["given"]
     process = Process([given])
-    lease = Lease()
-    lease.send(process.clocks.now(), 1, 20.0)
-    lease.answered(20.0)
     guard = Guard(
         process.core,
         name=("Moe", None),
         lease_id="the-lease-id",
-        lease=lease,
+        sent=process.clocks.now_ms(),
         last_number=1,
         renewal=Renewal("v", 20.0, given["grantedToken"]),
         holding=process.holding,
         granted=Granted(),
     )
-    told = "renewed"
-    try:
-        run(guard._beat(HeartbeatContent(20.0)))
-    except Superseded:
-        told = "again"
-    except LockLost:
-        told = "lost"
+    send, _ = guard._step(Renew(1, HeartbeatContent()))
+    assert send is not None
+    told = "again" if run(guard._send(send)) else "renewed" if guard.valid else "lost"
     process.end()
     assert told == case["expect"]
     assert {call.members["fencingToken"] for call in process.transport.sent} == {given["grantedToken"]}
@@ -417,7 +394,6 @@ def planned(case: Case) -> None:
 CALLS: Mapping[str, Callable[[Case], None]] = {
     **dict.fromkeys(TIMING, timing),
     "wait": wait,
-    "belief": belief,
     "observe": observe,
     "saved": saved,
     "save": save,

@@ -134,7 +134,7 @@ class LockAcquisition extends Acquisition<Guard, Lock, AcquireBody> {
       leaseId,
       sequence: this.numbers.last,
     };
-    return new Guard(this.context, grant, this.lease, options);
+    return new Guard(this.context, grant, this.sentAt, options);
   }
 
   found({ lock }: LockHeldError, budget: WaitBudget | undefined): Lock {

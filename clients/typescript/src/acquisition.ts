@@ -17,7 +17,6 @@ import {
 } from "./errors.js";
 import { Held } from "./held.js";
 import type { ReleaseOutcome } from "./holding.js";
-import { Lease } from "./lease.js";
 import { Turn } from "./line.js";
 import type { Lock } from "./lock.js";
 import { type Numbered, type Numbers, numbered } from "./numbers.js";
@@ -62,7 +61,8 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
   implements Attempt<Guard, View>
 {
   protected readonly leaseId: string;
-  protected readonly lease: Lease;
+  /** The first sending of the last request, from which the lease of its grant counts. */
+  protected sentAt = 0;
   readonly #call: Call<Body>;
   #actions: readonly Action<Body>[] = [];
   #wasTooLate = false;
@@ -76,7 +76,6 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
     keys = 1,
     leaseId = context.runtime.uuid(),
   ) {
-    this.lease = new Lease(lockDelay);
     this.leaseId = leaseId;
     const terms = { lease: leaseDuration, delay: lockDelay, longest: LONGEST_REQUEST_MS, bound: OPERATION_BOUND_MS };
     this.#call = new Call(terms, keys);
@@ -147,6 +146,7 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
     const [action] = this.#step({ type: "start", request: body, timeout: requestTimeout(lease) });
     if (action?.type !== "send" || action.what.type !== "numbered") throw new UnavailableError("The caller has left.");
     const { turn } = action.what;
+    this.sentAt = turn.firstSent;
     return { request: numbered(turn), body: turn.body };
   }
 
@@ -177,13 +177,10 @@ export abstract class Acquisition<Guard extends Granted, View extends Lock, Body
     request: Numbered<Body>,
     exchange: (request: Numbered<Body>, options: SendOptions) => Promise<Answer>,
   ): Promise<Answer> {
-    this.lease.send(request.sequence, this.leaseDuration, this.context.runtime.now());
-    const answer = await this.told(
+    return this.told(
       (options) => exchange(request, options),
       ({ leaseDurationMs }) => leaseDurationMs,
     );
-    this.lease.renewed(answer.leaseDurationMs);
-    return answer;
   }
 
   /** Refuses a grant that arrived after its lease had run out. */

@@ -8,7 +8,7 @@
 import { type Ending, Numbers, type Turn } from "./numbers.js";
 import { requestTimeout, retryPause, UNREACHED_BOUND_MS } from "./pacing.js";
 
-export type Purpose = "backoff" | "request-id";
+export type Purpose = "backoff" | "request-id" | "heartbeat";
 
 /** The draws of a machine. */
 export interface Chance {

@@ -46,7 +46,7 @@ import { under, work } from "./scope.js";
 import { ReadWriteLock, Semaphore, type SemaphoreOptions } from "./semaphore.js";
 import { type Answers, retrying, type SendOptions, Service } from "./service.js";
 import { consoleLogger, type Logger, silent, type Telemetry } from "./telemetry.js";
-import { LEAVE_BOUND_MS } from "./pacing.js";
+import { leaveBound } from "./pacing.js";
 import { at, keepAlive } from "./timers.js";
 import { Transaction, type TransactionRequest } from "./transaction.js";
 import { type OneCallOptions, runTransaction, transact, type TransactionOptions } from "./transactions.js";
@@ -425,7 +425,7 @@ export class Client implements AsyncDisposable {
     options: ResumeOptions,
   ): Promise<Guard> {
     const body = { key, sortKey, leaseId, leaseDurationMs };
-    const { answer, lease, sequence } = await this.#renew(body, { ...options, sequence: known });
+    const { answer, sentAt, sequence } = await this.#renew(body, { ...options, sequence: known });
     checkGuardOptions(options, answer.leaseDurationMs);
     const grant = {
       ...answer,
@@ -436,7 +436,7 @@ export class Client implements AsyncDisposable {
       sequence,
       outcome: "resumed" as const,
     };
-    return new Guard(this.#context, grant, lease, options);
+    return new Guard(this.#context, grant, sentAt, options);
   }
 
   /**
@@ -909,7 +909,7 @@ export class Client implements AsyncDisposable {
     };
     let cancel = (): void => undefined;
     const late = new Promise<"late">((resolve) => {
-      cancel = at(runtime, runtime.now() + LEAVE_BOUND_MS, () => {
+      cancel = at(runtime, runtime.now() + leaveBound(Infinity), () => {
         resolve("late");
       });
     });

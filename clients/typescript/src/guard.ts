@@ -8,7 +8,6 @@ import {
   type ReleaseOutcome,
   type Renewal,
 } from "./holding.js";
-import type { Lease } from "./lease.js";
 import type { Numbered } from "./numbers.js";
 import { completionOf, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
 import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
@@ -33,11 +32,10 @@ export class Guard extends Holding<Change> {
   /** The payload as text, if it is UTF-8. */
   readonly text: string | undefined;
   readonly #host: GuardHost;
-  #isWanted = false;
 
   /** @internal */
-  constructor(host: GuardHost, grant: LockGrant, lease: Lease, options: GuardOptions) {
-    super(host, grant, lease, options);
+  constructor(host: GuardHost, grant: LockGrant, sentAt: number, options: GuardOptions) {
+    super(host, grant, sentAt, options);
     this.#host = host;
     this.previousOwnerName = grant.previousOwnerName ?? undefined;
     const payload = fromWire(grant);
@@ -50,7 +48,7 @@ export class Guard extends Holding<Change> {
    * planned.
    */
   get wanted(): boolean {
-    return this.#isWanted;
+    return this.isWanted;
   }
 
   /** @internal */
@@ -95,12 +93,11 @@ export class Guard extends Holding<Change> {
   protected async sendHeartbeat(request: Numbered<HeartbeatBody & Change>, sendOptions: SendOptions): Promise<Renewal> {
     const numbered = { ...request, fencingToken: this.fencingToken };
     const answer = await this.#host.service.ask("heartbeat", numbered, sendOptions);
-    this.#isWanted ||= answer.wanted ?? false;
     return renewalOf(answer);
   }
 }
 
 /** The common part of the answers to heartbeats. */
-function renewalOf({ recordVersionNumber, leaseDurationMs, fencingToken }: Answers["heartbeat"]): Renewal {
-  return { version: recordVersionNumber, leaseDurationMs, fencingToken };
+function renewalOf({ recordVersionNumber, wanted, ...rest }: Answers["heartbeat"]): Renewal {
+  return { version: recordVersionNumber, isWanted: wanted ?? false, ...rest };
 }

@@ -1,34 +1,25 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-/** The common part of all guards: heartbeats, loss and release (rules C2, C7 and C8). */
+/** The common part of all guards (rules C2, C7 and C8): a driver of {@link Holder}. */
 import { type Duration, millisecondsOf } from "./duration.js";
 import {
   InvalidRequestError,
-  isRetryable,
   LeaseholdError,
   LockLostError,
   type LostReason,
   SupersededError,
   TooLateError,
 } from "./errors.js";
-import type { Lease } from "./lease.js";
+import { type Action, type Beat, type Event, faultOf, Holder, type Terms } from "./holder.js";
 import type { Turn } from "./line.js";
 import type { Lock } from "./lock.js";
-import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
+import type { Numbered, Turn as Numbering } from "./numbers.js";
 import { checkLease } from "./options.js";
-import {
-  heartbeatInterval as defaultInterval,
-  heartbeatPause,
-  heartbeatRetryPause,
-  longestHeartbeatInterval,
-  OPERATION_BOUND_MS,
-} from "./pacing.js";
 import type { Releases } from "./releases.js";
 import type { Runtime } from "./runtime.js";
 import { leave } from "./leaving.js";
-import { retrying, type SendOptions, type Service } from "./service.js";
+import { endOf, retrying, type SendOptions, type Service } from "./service.js";
 import type { Logger, Telemetry } from "./telemetry.js";
-import { abortable, at, keepAlive, LinkedController } from "./timers.js";
-import { retryingTurns } from "./turns.js";
+import { abortable, at, keepAlive } from "./timers.js";
 import type { components } from "./wire.js";
 
 /** The origin of a grant. `resumed`: by `resume`; `granted`: together with other locks. */
@@ -97,30 +88,34 @@ function settingsOf(options: GuardOptions): Settings {
   };
 }
 
+/** Returns the settings for the rules. */
+function termsOf(options: GuardOptions): Terms {
+  const { heartbeatInterval, holdOnUnavailable, maxHold } = settingsOf(options);
+  const beats = heartbeatInterval === false ? "manual" : (heartbeatInterval ?? "quarterly");
+  return { beats, delay: delayOf(options), holdsOn: holdOnUnavailable, maxHold };
+}
+
 /** Refuses options that could not keep a lock of this lease. */
-export function checkGuardOptions(options: GuardOptions, published: number): void {
-  const { heartbeatInterval, atRiskBelow, maxHold } = settingsOf(options);
-  const lockDelay = delayOf(options);
+export function checkGuardOptions(options: GuardOptions, lease: number): void {
+  const { atRiskBelow, maxHold } = settingsOf(options);
   if (!(maxHold > 0)) throw new InvalidRequestError("maxHold must be above 0 milliseconds.", "maxHold");
-  if (!(lockDelay >= 0 && lockDelay < published))
-    throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
-  const lease = published - lockDelay;
-  if (
-    typeof heartbeatInterval === "number" &&
-    !(heartbeatInterval > 0 && heartbeatInterval <= longestHeartbeatInterval(lease))
-  ) {
-    throw new InvalidRequestError(
-      "The heartbeat interval must be above 0 and at most half the lease.",
-      "heartbeatInterval",
-    );
-  }
-  if (atRiskBelow === undefined) return;
-  if (!(atRiskBelow > 0)) throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
-  if (heartbeatInterval !== false && atRiskBelow >= lease - (heartbeatInterval ?? defaultInterval(lease))) {
-    throw new InvalidRequestError(
-      "atRiskBelow must be below what is left of the lease when the next heartbeat is due.",
-      "atRiskBelow",
-    );
+  if (atRiskBelow !== undefined && !(atRiskBelow > 0))
+    throw new InvalidRequestError("atRiskBelow must be above 0 milliseconds.", "atRiskBelow");
+  const terms = termsOf(options);
+  switch (faultOf(terms, lease, terms.beats === "manual" ? undefined : atRiskBelow)) {
+    case "delay":
+      throw new InvalidRequestError("lockDelay must be 0 or more, and below the lease.", "lockDelay");
+    case "interval":
+      throw new InvalidRequestError(
+        "The heartbeat interval must be above 0 and at most half the lease.",
+        "heartbeatInterval",
+      );
+    case "warning":
+      throw new InvalidRequestError(
+        "atRiskBelow must be below what is left of the lease when the next heartbeat is due.",
+        "atRiskBelow",
+      );
+    case undefined:
   }
 }
 
@@ -171,6 +166,14 @@ export interface Renewal {
   readonly version: string;
   readonly leaseDurationMs: number;
   readonly fencingToken: number;
+  /** Whether somebody waits. */
+  readonly isWanted?: boolean;
+}
+
+/** A caller that waits for its heartbeat. */
+interface Waiting {
+  resolve(): void;
+  reject(error: unknown): void;
 }
 
 /** The common part of all grants. */
@@ -203,37 +206,36 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly outcome: Outcome;
 
   readonly #context: GuardHost;
-  readonly #settings: Settings;
-  readonly #holdEnds: number;
+  readonly #options: GuardOptions;
   readonly #leaseId: string;
   readonly #grantedAt: number;
-  readonly #lease: Lease;
-  readonly #numbers: Numbers<HeartbeatBody & Change>;
-  #leaseDuration: number;
+  readonly #holder: Holder<() => Change>;
+  /** The bodies of the heartbeats. A repeat has the same one. */
+  readonly #bodies = new WeakMap<Numbering<Beat<() => Change>>, HeartbeatBody & Change>();
+  readonly #calls = new Map<number, Waiting>();
+  #lastCall = 0;
   #version: string;
-  /** The number of renewals, which shows whether one happened meanwhile. */
-  #generation = 0;
-  /** The generation that `onAtRisk` was called for. */
-  #warnedOf = -1;
-  #cancelBeat = (): void => undefined;
-  #cancelWatch = (): void => undefined;
-  /** The turn of the heartbeats, which are sent one after the other. */
-  #turn: Promise<unknown> = Promise.resolve();
+  #cancelTick = (): void => undefined;
   /** The failure of the last heartbeat. */
   #trouble: unknown;
+  /** The loss, where an answer told it, or somebody was told of it. */
+  #told: LockLostError | undefined;
   /** Aborted at the end of the guard, with all its requests in flight. */
   readonly #ended = new AbortController();
   readonly #lostController = new AbortController();
-  #lost: LockLostError | undefined;
   #released: Promise<ReleaseOutcome> | undefined;
   /** The turn in the client's line, which ends with the hold. */
   #place: Turn | undefined;
   readonly #ownerName: string;
 
-  /** @internal */
-  protected constructor(context: GuardHost, grant: Grant, lease: Lease, options: GuardOptions) {
+  /**
+   * `sentAt`: the time of the first sending of the grant's request.
+   *
+   * @internal
+   */
+  protected constructor(context: GuardHost, grant: Grant, sentAt: number, options: GuardOptions) {
     this.#context = context;
-    this.#settings = settingsOf(options);
+    this.#options = options;
     this.key = grant.key;
     this.sortKey = grant.sortKey;
     this.fencingToken = grant.fencingToken;
@@ -241,14 +243,13 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#leaseId = grant.leaseId;
     this.#ownerName = grant.ownerName ?? "";
     this.#grantedAt = context.runtime.now();
-    this.#holdEnds = this.#grantedAt + this.#settings.maxHold;
-    this.#lease = lease;
-    this.#numbers = new Numbers(grant.sequence);
-    this.#leaseDuration = grant.leaseDurationMs;
+    const { leaseDurationMs: lease, fencingToken: token, sequence } = grant;
+    this.#holder = new Holder(termsOf(options), { sent: sentAt, lease, token, sequence });
     this.#version = grant.version;
     context.guards.add(this);
-    this.#watch();
-    this.#scheduleBeat(lease.startedAt);
+    this.#step({ type: "start" });
+    const { onAtRisk, atRiskBelow } = settingsOf(options);
+    if (onAtRisk) this.#step({ type: "warn-at", left: atRiskBelow });
   }
 
   /**
@@ -266,7 +267,12 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
 
   /** The lease of the last renewal, in milliseconds. */
   get leaseDuration(): number {
-    return this.#leaseDuration;
+    return this.#holder.lease;
+  }
+
+  /** @internal */
+  protected get isWanted(): boolean {
+    return this.#holder.isWanted;
   }
 
   /**
@@ -274,19 +280,17 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * count; 0 if it is not held.
    */
   remaining(): number {
-    if (this.#ended.signal.aborted) return 0;
-    return Math.max(0, Math.min(this.#lease.validUntil, this.#holdEnds) - this.#context.runtime.now());
+    return this.#holder.remaining(this.#now());
   }
 
   /** Whether the lock is held now. False as soon as it is lost or its release begins. */
   get valid(): boolean {
-    if (this.#ended.signal.aborted || this.#context.runtime.now() >= this.#holdEnds) return false;
-    return this.#settings.holdOnUnavailable || this.remaining() > 0;
+    return this.#holder.valid(this.#now());
   }
 
   /** The reason of the loss; undefined while the lock is held, and after a release. */
   get lost(): LostReason | undefined {
-    return this.#lossByNow()?.reason;
+    return this.#loss()?.reason;
   }
 
   /**
@@ -303,9 +307,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * @throws {LockLostError} the lock is lost, or its release has begun.
    */
   ensureHeld(): void {
-    const loss = this.#lossByNow();
-    if (loss) throw loss;
-    if (this.#ended.signal.aborted) throw new LockLostError(this.key, "released", "It was released here.");
+    if (!this.valid) throw this.#notHeld();
   }
 
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
@@ -322,25 +324,23 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     change: () => Change,
     { lease: chosen, signal }: { lease?: Duration | undefined; signal?: AbortSignal | undefined },
   ): Promise<void> {
-    const lease = chosen === undefined ? this.#leaseDuration : checkLease(chosen);
-    checkGuardOptions(this.#settings, lease);
-    const linked = new LinkedController(signal, this.#ended.signal);
-    // The previous turn may pause in the background.
+    const lease = chosen === undefined ? undefined : checkLease(chosen);
+    checkGuardOptions(this.#options, lease ?? this.#holder.lease);
+    this.#lastCall += 1;
+    const call = this.#lastCall;
+    const renewed = new Promise<void>((resolve, reject) => {
+      this.#calls.set(call, { resolve, reject });
+    });
+    // The heartbeat may pause in the background.
     const letGo = keepAlive(this.#context.runtime);
     try {
-      const turn = this.#exclusively(async () => {
-        try {
-          await this.#renew(lease, change(), { signal: linked.signal, background: false, retryable: isRetryable });
-        } catch (error) {
-          // The abandoned request may have shortened the lease, and the next heartbeat is due earlier.
-          this.#scheduleBeat(this.#lease.startedAt);
-          throw error;
-        }
-      });
-      await abortable(turn, linked.signal);
+      signal?.throwIfAborted();
+      this.#step({ type: "renew", call, change, lease });
+      await abortable(renewed, signal);
     } finally {
+      renewed.catch(() => undefined);
+      if (this.#calls.delete(call)) this.#step({ type: "leave", call });
       letGo();
-      linked.unlink();
     }
   }
 
@@ -368,15 +368,19 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * @throws {LockLostError} the lock is lost, or its release has begun.
    */
   detach(): Handover {
-    const loss = this.#lossByNow();
-    if (loss) throw this.#lose(loss);
-    this.#ended.signal.throwIfAborted();
+    if (!this.valid) throw this.#notHeld();
+    this.#step({ type: "detach" });
     this.#end(new LockLostError(this.key, "released", "It was handed on."));
     this.#context.guards.delete(this);
     this.#released = Promise.resolve("absent");
     this.#place?.end();
     const { key, sortKey } = this;
-    return { key, ...(sortKey !== undefined && { sortKey }), leaseId: this.#leaseId, sequence: this.#numbers.last };
+    return {
+      key,
+      ...(sortKey !== undefined && { sortKey }),
+      leaseId: this.#leaseId,
+      sequence: this.#holder.numbers.last,
+    };
   }
 
   /**
@@ -416,7 +420,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       state: "held",
       ownerName: this.#ownerName,
       recordVersionNumber: this.#version,
-      leaseDurationMs: this.#leaseDuration,
+      leaseDurationMs: this.#holder.lease,
       fencingToken,
       attributes: {},
     };
@@ -447,17 +451,22 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     signal: AbortSignal | undefined,
   ): Promise<ReleaseOutcome> {
     const { runtime, guards } = this.#context;
+    const giveBack = this.#step({ type: "release" });
+    if (giveBack === undefined) throw this.#notHeld();
+    this.#end(new LockLostError(this.key, "released", "It was released."));
     try {
-      // The clock decides too: a timer that could not fire yet must not make a lost lock look kept.
-      const loss = this.#lossByNow();
-      if (loss) throw this.#lose(loss);
-      this.#end(new LockLostError(this.key, "released", "It was released."));
-      const { outcome, wanted } = await retrying(runtime, send, { lease: this.#leaseDuration, signal });
+      const { outcome, wanted } = await retrying(runtime, send, { lease: giveBack.lease, signal });
+      this.#step({ type: "returned", end: { type: "done" } });
       this.#context.releases.released(this.key, this.sortKey, wanted ?? false, runtime.now());
       return outcome;
     } catch (error) {
-      if (error instanceof LockLostError) throw this.#lose(error);
+      if (error instanceof LockLostError) {
+        this.#told = error;
+        this.#step({ type: "returned", end: { type: "lost", reason: error.reason } });
+        throw error;
+      }
       // The release may be tried again.
+      this.#step({ type: "returned", end: { type: "failed" } });
       this.#released = undefined;
       throw error;
     } finally {
@@ -472,179 +481,124 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     sendOptions: SendOptions,
   ): Promise<Renewal>;
 
-  /** Runs `work` when the previous heartbeat has ended. */
-  #exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(work);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
+  #now(): number {
+    return Math.floor(this.#context.runtime.now());
   }
 
-  /** Sends one heartbeat, and retries while `retryable`. */
-  async #renew(
-    lease: number,
-    change: Change,
-    options: { signal: AbortSignal; background: boolean; retryable: (error: unknown) => boolean },
-  ): Promise<void> {
+  /** Takes an event, and carries out the actions. Returns what is to be given back. */
+  #step(event: Event<() => Change>, answer?: Renewal, error?: unknown): { readonly lease: number } | undefined {
     const { runtime } = this.#context;
-    const wanted = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs: lease, ...change };
-    const knownLoss = this.#lossByNow();
-    if (knownLoss) throw this.#lose(knownLoss);
-    const until = this.#settings.holdOnUnavailable ? runtime.now() + OPERATION_BOUND_MS : this.#lease.validUntil;
-    await retryingTurns(
-      runtime,
-      async (sendOptions) => {
-        // An abandoned heartbeat may yet be carried out: it is repeated before the next number is taken.
-        while ((await this.#send(wanted, sendOptions)) !== wanted);
-      },
-      {
-        ...options,
-        until,
-        pace: (pause) => heartbeatRetryPause(pause, this.remaining()),
-        lease: Math.min(lease, this.#lease.believed),
-      },
-    );
+    const chance = { fraction: () => runtime.random(), id: () => runtime.uuid() };
+    const { actions } = this.#holder.step(event, this.#now(), chance);
+    if ((event.type === "answer" || event.type === "unanswered") && this.#holder.trouble === event.send)
+      this.#trouble = error ?? new TooLateError();
+    let giveBack: { readonly lease: number } | undefined;
+    for (const action of actions) {
+      if (action.type === "give-back") giveBack = action;
+      else this.#carryOut(action, answer);
+    }
+    return giveBack;
   }
 
-  /** Sends one request: the open one again, or `wanted`. Returns the body that was sent. */
-  async #send(wanted: HeartbeatBody & Change, sendOptions: SendOptions): Promise<HeartbeatBody & Change> {
+  #carryOut(action: Action<() => Change>, answer: Renewal | undefined): void {
     const { runtime } = this.#context;
-    const sentAt = runtime.now();
-    const turn = this.#numbers.next(wanted, sentAt, () => runtime.uuid());
-    const { body } = turn;
-    const request = numbered(turn);
-    this.#lease.send(request.sequence, request.leaseDurationMs, sentAt);
-    this.#watch();
-    const measured = (result: string): void => {
-      this.#context.telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
-    };
-    try {
-      const answer = await recorded(this.#numbers, () => this.sendHeartbeat(request, sendOptions));
-      // The lease ran out before the answer: a caller may have learned of the loss.
-      const loss = this.#lossByNow();
-      if (loss) throw loss;
-      if (answer.fencingToken !== this.fencingToken) throw this.#ghost();
-      this.#lease.renewed(answer.leaseDurationMs);
-      if (this.#lease.validUntil <= runtime.now()) throw new TooLateError();
-      this.#leaseDuration = answer.leaseDurationMs;
-      this.#version = answer.version;
-      this.#generation += 1;
-      this.#trouble = undefined;
-      this.#watch();
-      this.#scheduleBeat(this.#lease.startedAt);
-      measured("renewed");
-      return body;
-    } catch (error) {
-      // A release, or the caller's signal, ended the request: that is no loss.
-      if (sendOptions.signal?.aborted) {
-        measured("aborted");
-        throw error;
+    switch (action.type) {
+      case "send":
+        void this.#send(action);
+        break;
+      case "wake-at":
+        this.#cancelTick();
+        this.#cancelTick = at(runtime, action.time, () => this.#step({ type: "tick" }), true);
+        break;
+      case "renewed":
+        this.#trouble = undefined;
+        this.#version = answer?.version ?? this.#version;
+        break;
+      case "finish": {
+        const waiting = this.#calls.get(action.call);
+        this.#calls.delete(action.call);
+        if (action.outcome.type === "renewed") waiting?.resolve();
+        else waiting?.reject(action.outcome.type === "failed" ? this.#trouble : this.#notHeld());
+        break;
       }
-      measured(error instanceof LeaseholdError ? error.kind : "aborted");
-      if (error instanceof LockLostError) throw this.#lose(error);
-      const isGhost =
-        error instanceof SupersededError &&
-        error.fencingToken !== undefined &&
-        error.fencingToken !== this.fencingToken;
-      if (isGhost) throw this.#lose(this.#ghost());
-      this.#trouble = error;
-      throw error;
+      case "at-risk":
+        // A mistake of the callback is its own.
+        queueMicrotask(() => this.#options.onAtRisk?.(this));
+        break;
+      case "lost":
+        this.#tellLost();
+        break;
+      // A request that was abandoned ends with the guard.
+      case "abandon":
+      case "give-back":
     }
   }
 
-  /** The row has another token than the one that was granted. */
-  #ghost(): LockLostError {
-    return new LockLostError(
-      this.key,
-      "taken-over",
-      "A late request acquired it again, and another holder may have been in between.",
-    );
-  }
-
-  /**
-   * Sends the heartbeat of the timer. Only the service's `lost` ends the belief; any other failure says
-   * nothing about a thief.
-   */
-  async #beat(generation: number): Promise<void> {
-    const retryable = (error: unknown): boolean => !(error instanceof LockLostError);
+  /** Sends a heartbeat, and tells its end. */
+  async #send({ send, turn, timeout }: Extract<Action<() => Change>, { type: "send" }>): Promise<void> {
+    const { runtime, telemetry } = this.#context;
+    const { lease: leaseDurationMs, change } = turn.body;
+    const known = { key: this.key, sortKey: this.sortKey, leaseId: this.#leaseId, leaseDurationMs };
+    const body = this.#bodies.get(turn) ?? { ...known, ...(change?.() as Change) };
+    this.#bodies.set(turn, body);
+    const { sequence, requestId } = turn;
+    const { signal } = this.#ended;
+    const sentAt = runtime.now();
+    const measured = (result: string): void => {
+      telemetry.record({ name: "heartbeat", duration: runtime.now() - sentAt, result });
+    };
+    let answer: Renewal;
     try {
-      await this.#exclusively(async () => {
-        // The lease was renewed by hand while this heartbeat waited for its turn.
-        if (generation !== this.#generation || this.#ended.signal.aborted) return;
-        await this.#renew(this.#leaseDuration, {} as Change, {
-          signal: this.#ended.signal,
-          background: true,
-          retryable,
-        });
-      });
-    } catch {
-      // The lock was lost, and `signal` reports the loss; or the lease is about to run out; or the holder
-      // holds on.
-      if (this.#settings.holdOnUnavailable) this.#scheduleBeat(this.#context.runtime.now());
+      answer = await this.sendHeartbeat({ ...body, sequence, requestId }, { timeout, signal });
+    } catch (error) {
+      // A release ended the request: that is no loss.
+      measured(error instanceof LeaseholdError && !signal.aborted ? error.kind : "aborted");
+      if (error instanceof LockLostError && !signal.aborted) this.#told ??= error;
+      this.#step(beatEnd(send, error), undefined, error);
+      return;
+    }
+    measured("renewed");
+    const { leaseDurationMs: lease, fencingToken: token, isWanted: wanted = false } = answer;
+    this.#step({ type: "answer", send, reply: { type: "renewed", lease, token, wanted } }, answer);
+  }
+
+  /** Returns the loss, if there is one, even if only the clock knows of it and no timer has reported it yet. */
+  #loss(): LockLostError | undefined {
+    const reason = this.#holder.loss(this.#now()) as LostReason | undefined;
+    if (reason === undefined) return undefined;
+    if (this.#told?.reason !== reason) this.#told = this.#inWords(reason);
+    return this.#told;
+  }
+
+  #inWords(reason: LostReason): LockLostError {
+    switch (reason) {
+      case "max-hold":
+        return new LockLostError(this.key, reason, "It was held for as long as it may be.");
+      case "expired": {
+        const cause = this.#trouble;
+        return new LockLostError(this.key, reason, "The lease ran out before it could be renewed.", { cause });
+      }
+      default:
+        return new LockLostError(
+          this.key,
+          reason,
+          "A late request acquired it again, and another holder may have been in between.",
+        );
     }
   }
 
-  /** Sets the timer of the next heartbeat, one interval after `since`. */
-  #scheduleBeat(since: number): void {
-    this.#cancelBeat();
-    const { heartbeatInterval } = this.#settings;
-    if (heartbeatInterval === false || this.#ended.signal.aborted) return;
-    const { runtime } = this.#context;
-    const generation = this.#generation;
-    const { believed } = this.#lease;
-    const interval = Math.min(heartbeatInterval ?? defaultInterval(believed), longestHeartbeatInterval(believed));
-    const pause = heartbeatPause(interval, runtime.random());
-    this.#cancelBeat = at(runtime, since + pause, () => void this.#beat(generation), true);
+  #notHeld(): LockLostError {
+    return this.#loss() ?? new LockLostError(this.key, "released", "It was released here.");
   }
 
-  /** Sets the timers for the present lease. */
-  #watch(): void {
-    this.#cancelWatch();
-    if (this.#ended.signal.aborted) return;
-    const { runtime } = this.#context;
-    const { onAtRisk, atRiskBelow, holdOnUnavailable } = this.#settings;
-    const generation = this.#generation;
-    const { validUntil } = this.#lease;
-    const timers: (() => void)[] = [];
-    this.#cancelWatch = () => {
-      for (const cancel of timers) cancel();
-    };
-    if (onAtRisk && this.#warnedOf !== generation) {
-      const warn = (): void => {
-        this.#warnedOf = generation;
-        onAtRisk(this);
-      };
-      timers.push(at(runtime, validUntil - (atRiskBelow ?? this.#leaseDuration / 2), warn, true));
-    }
-    const expire = (): void => {
-      const loss = this.#lossByNow();
-      if (loss) this.#lose(loss);
-    };
-    timers.push(at(runtime, holdOnUnavailable ? this.#holdEnds : Math.min(validUntil, this.#holdEnds), expire, true));
-  }
-
-  /**
-   * Returns the loss, if there is one, even if only the clock knows of it and no timer has reported it yet.
-   */
-  #lossByNow(): LockLostError | undefined {
-    if (this.#lost || this.valid || this.#ended.signal.aborted) return this.#lost;
-    if (this.#context.runtime.now() >= this.#holdEnds)
-      return new LockLostError(this.key, "max-hold", "It was held for as long as it may be.");
-    return new LockLostError(this.key, "expired", "The lease ran out before it could be renewed.", {
-      cause: this.#trouble,
-    });
-  }
-
-  /** Reports the loss, once. Returns the loss that counts. */
-  #lose(error: LockLostError): LockLostError {
-    if (!this.#lost) {
-      this.#lost = error;
-      this.#context.guards.delete(this);
-      this.#context.telemetry.record({ name: "loss", reason: error.reason });
-      this.#end(error);
-      this.#place?.end();
-      this.#lostController.abort(error);
-    }
-    return this.#lost;
+  /** Reports the loss, once. */
+  #tellLost(): void {
+    const loss = this.#notHeld();
+    this.#context.guards.delete(this);
+    this.#context.telemetry.record({ name: "loss", reason: loss.reason });
+    this.#end(loss);
+    this.#place?.end();
+    this.#lostController.abort(loss);
   }
 
   /** Ends heartbeats and timers. */
@@ -652,8 +606,17 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     if (this.#ended.signal.aborted) return;
     const { runtime, telemetry } = this.#context;
     telemetry.record({ name: "hold", duration: runtime.now() - this.#grantedAt });
-    this.#cancelBeat();
-    this.#cancelWatch();
+    this.#cancelTick();
     this.#ended.abort(reason);
   }
+}
+
+/** Returns the end of a heartbeat that failed with this error. */
+function beatEnd(send: number, error: unknown): Event<never> {
+  if (error instanceof LockLostError) return { type: "answer", send, reply: { type: "lost", reason: error.reason } };
+  if (error instanceof SupersededError) {
+    const { sequence, fencingToken: token } = error;
+    return { type: "answer", send, reply: { type: "superseded", sequence, token } };
+  }
+  return endOf(send, error) as Event<never>;
 }

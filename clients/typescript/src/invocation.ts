@@ -178,7 +178,6 @@ export class InvocationGuard {
     while (this.#isFrozen()) await this.renew();
     if (this.#isTold) throw this.#deadlineError();
     this.#guard.ensureHeld();
-    this.#guard.signal.throwIfAborted();
   }
 
   /** Renews the lease now. Rejects as {@link Guard.renew}. */
@@ -266,7 +265,7 @@ export class InvocationGuard {
   #beatLater(): void {
     const next = runtime.now() + Math.max(PULSE_MS, this.#guard.leaseDuration / 4);
     this.#cancelBeat();
-    if (!this.#isOver && this.#guard.valid && next < this.#deadline.stops)
+    if (this.#guard.valid && next < this.#deadline.stops)
       this.#cancelBeat = at(runtime, next, () => void this.#beat(), true);
   }
 

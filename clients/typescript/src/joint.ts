@@ -15,7 +15,6 @@ import {
 import { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import { checkGuardOptions, type GuardOptions, type ReleaseOutcome } from "./holding.js";
-import { Lease } from "./lease.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView, watchedVersion } from "./lock.js";
 import { checkLease, type HeartbeatOptions } from "./options.js";
 import { pollPause, type Wait, type WaitBudget } from "./pacing.js";
@@ -214,14 +213,11 @@ class JointAcquisition extends Acquisition<AllGuard, Lock, Body> {
       service.ask("acquire-all", numbered, sendOptions),
     );
     this.throwIfTooLate();
-    const { leaseId, numbers, options } = this;
+    const { leaseId, numbers, options, sentAt } = this;
     const guards = answer.locks.map((lock, index) => {
       const { key, sortKey: wireSortKey, recordVersionNumber: version, holderId, permits } = lock;
       const sortKey = wireSortKey ?? undefined;
       observations.forget(key, sortKey);
-      const lease = new Lease(delayOf(options));
-      lease.send(numbers.last, this.leaseDuration, this.lease.startedAt);
-      lease.renewed(answer.leaseDurationMs);
       const { fencingToken, leaseDurationMs } = answer;
       const sequence = numbers.last;
       const grant = {
@@ -229,10 +225,10 @@ class JointAcquisition extends Acquisition<AllGuard, Lock, Body> {
         outcome: "granted" as const,
       };
       const capacity = this.names[index]?.capacity;
-      if (capacity === undefined) return new Guard(this.context, grant, lease, options);
+      if (capacity === undefined) return new Guard(this.context, grant, sentAt, options);
       this.context.sightings.granted(key, sortKey, fencingToken);
       const share = { holderId: holderId ?? "", permits: permits ?? 1, capacity };
-      return new PermitGuard(this.context, { ...grant, ...share }, lease, options);
+      return new PermitGuard(this.context, { ...grant, ...share }, sentAt, options);
     });
     return new AllGuard(this.context, guards as [Guard | PermitGuard, ...(Guard | PermitGuard)[]]);
   }

@@ -20,8 +20,6 @@ import {
 export interface LambdaOptions {
   /** Name or ARN of the function for transactions and items. Without it such calls are refused. */
   transactFunction?: string | undefined;
-  /** Name or ARN of the function for semaphores. Without it such calls are refused. */
-  semaphoreFunction?: string | undefined;
   /**
    * The client to invoke with. Its `maxAttempts` must be 1: Leasehold repeats requests itself. Default: a client for
    * this environment.
@@ -34,11 +32,8 @@ const HTTP_CALLS: ReadonlySet<Call> = new Set(["list", "watch"]);
 /** The limit for baggage in a client context, whose size is bounded. */
 const TRACE_HEADERS: ReadonlySet<string> = new Set(["traceparent", "tracestate"]);
 
-/** Returns a transport that invokes the function of this name or ARN. Listings and watches need the HTTP API. */
-export function lambda(
-  lockFunction: string,
-  { transactFunction, semaphoreFunction, client }: LambdaOptions = {},
-): Transport {
+/** Returns a transport that invokes the function for locks and semaphores, by its name or ARN. Listings and watches need the HTTP API. */
+export function lambda(lockFunction: string, { transactFunction, client }: LambdaOptions = {}): Transport {
   const invoker = client ?? new LambdaClient({ maxAttempts: 1 });
   const functionFor = (call: Call): string => {
     if (HTTP_CALLS.has(call))
@@ -47,11 +42,6 @@ export function lambda(
         "transport",
       );
     const [, path] = ROUTES[call];
-    if (path.startsWith("/v1/semaphore")) {
-      if (semaphoreFunction === undefined)
-        throw new InvalidRequestError("Semaphores need the option semaphoreFunction.", "semaphoreFunction");
-      return semaphoreFunction;
-    }
     if (!/^\/v1\/(transactions?|items)(\/|$)/.test(path)) return lockFunction;
     if (transactFunction === undefined)
       throw new InvalidRequestError("Transactions need the option transactFunction.", "transactFunction");

@@ -1,7 +1,7 @@
 /** The end of a scope: a release that no outage holds up (rule C8). */
 import { LockLostError } from "./errors.js";
 import type { Kept } from "./flow.js";
-import { LEAVE_BOUND_MS } from "./pacing.js";
+import { leaveBound } from "./pacing.js";
 import type { Runtime } from "./runtime.js";
 import type { Logger } from "./telemetry.js";
 import { at } from "./timers.js";
@@ -25,7 +25,7 @@ export async function leave(
   { runtime, logger }: { runtime: Runtime; logger: Logger },
   guard: Omit<Scoped, keyof AsyncDisposable>,
 ): Promise<void> {
-  const bound = guard.valid ? Math.min(guard.remaining(), LEAVE_BOUND_MS) : LEAVE_BOUND_MS;
+  const bound = leaveBound(guard.valid ? guard.remaining() : Infinity);
   let isLate = false;
   let cancel = (): void => undefined;
   const late = new Promise<void>((resolve) => {

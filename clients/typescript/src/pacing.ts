@@ -28,7 +28,7 @@ export const TRANSACTION_CALL_MS = 15_000;
 /** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
 export const OPERATION_BOUND_MS = 10_000;
 /** The bound of a release at the end of a scope, and of `close`. It then goes on in the background. */
-export const LEAVE_BOUND_MS = 2000;
+const LEAVE_BOUND_MS = 2000;
 /**
  * The bound of the same, and of a wait for which the caller chose no time, where no connection can be made to a service
  * that has never answered: a mistake in the set-up.
@@ -116,7 +116,12 @@ export function longestHeartbeatInterval(lease: number): number {
 
 /** Returns the time from one heartbeat to the next: shorter by up to a tenth, so that holders do not move in step. */
 export function heartbeatPause(interval: number, random: number): number {
-  return interval * (1 - random / 10);
+  return interval - Math.floor(interval * (0.1 * random));
+}
+
+/** Returns the wait for a release at the end of a scope, with this much of the lease left. */
+export function leaveBound(left: number): number {
+  return Math.min(left, LEAVE_BOUND_MS);
 }
 
 /**

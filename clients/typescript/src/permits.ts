@@ -24,7 +24,6 @@ import {
   type ReleaseOutcome,
   type Renewal,
 } from "./holding.js";
-import type { Lease } from "./lease.js";
 import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock.js";
 import type { Numbered } from "./numbers.js";
 import { checkLease } from "./options.js";
@@ -112,8 +111,8 @@ export class PermitGuard extends Holding<Change> {
   #permits: number;
 
   /** @internal */
-  constructor(host: GuardHost, grant: PermitsGrant, lease: Lease, options: GuardOptions) {
-    super(host, grant, lease, options);
+  constructor(host: GuardHost, grant: PermitsGrant, sentAt: number, options: GuardOptions) {
+    super(host, grant, sentAt, options);
     this.#host = host;
     this.holderId = grant.holderId;
     this.capacity = grant.capacity;
@@ -492,7 +491,7 @@ export class PermitsAcquisition extends Acquisition<PermitGuard, SemaphoreView, 
       leaseId: this.leaseId,
       sequence: this.numbers.last,
     };
-    return new PermitGuard(this.context, grant, this.lease, this.options);
+    return new PermitGuard(this.context, grant, this.sentAt, this.options);
   }
 
   async #sendEnqueue(request: Numbered<Body>): Promise<void> {

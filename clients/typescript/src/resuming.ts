@@ -4,7 +4,7 @@ import { delayOf } from "./holding.js";
 import type { Context } from "./context.js";
 import { TooLateError } from "./errors.js";
 import type { HeartbeatBody } from "./holding.js";
-import { Lease } from "./lease.js";
+import { believedOf } from "./holder.js";
 import { type Numbered, Numbers, numbered, recorded } from "./numbers.js";
 import type { SendOptions } from "./service.js";
 import { retryingTurns } from "./turns.js";
@@ -12,10 +12,10 @@ import { retryingTurns } from "./turns.js";
 /** The body of such a renewal: a lease that it does not name stays the record's. */
 export type ResumeBody = Omit<HeartbeatBody, "leaseDurationMs"> & { readonly leaseDurationMs: number | undefined };
 
-/** The result of a renewal: its answer, the account of the lease, and the last number that was taken. */
+/** The result of a renewal: its answer, the time of its first sending, and the last number that was taken. */
 export interface Resumed<Answer> {
   readonly answer: Answer;
-  readonly lease: Lease;
+  readonly sentAt: number;
   readonly sequence: number;
 }
 
@@ -31,15 +31,15 @@ export async function renewOnce<Body extends ResumeBody, Answer extends { leaseD
   }: { sequence?: number | undefined; signal?: AbortSignal | undefined; lockDelay?: Duration | undefined },
 ): Promise<Resumed<Answer>> {
   const numbers = new Numbers<Body>(sequence);
-  const lease = new Lease(delayOf({ lockDelay }));
+  const delay = delayOf({ lockDelay });
+  let sentAt = 0;
   const renew = async (sendOptions: SendOptions): Promise<Answer> => {
-    const request = numbered(numbers.next(body, runtime.now(), () => runtime.uuid()));
-    lease.send(request.sequence, body.leaseDurationMs ?? Infinity, runtime.now());
-    const answer = await recorded(numbers, () => exchange(request, sendOptions));
-    lease.renewed(answer.leaseDurationMs);
-    if (lease.validUntil <= runtime.now()) throw new TooLateError();
+    const turn = numbers.next(body, Math.floor(runtime.now()), () => runtime.uuid());
+    sentAt = turn.firstSent;
+    const answer = await recorded(numbers, () => exchange(numbered(turn), sendOptions));
+    if (sentAt + believedOf({ delay }, answer.leaseDurationMs) <= runtime.now()) throw new TooLateError();
     return answer;
   };
   const answer = await retryingTurns(runtime, renew, { signal, lease: body.leaseDurationMs });
-  return { answer, lease, sequence: numbers.last };
+  return { answer, sentAt, sequence: numbers.last };
 }

@@ -97,7 +97,7 @@ export class Semaphore {
     if (key !== this.key || sortKey !== this.#sortKey)
       throw new InvalidRequestError(`The semaphore is ${JSON.stringify(this.key)}, not ${JSON.stringify(key)}.`, "key");
     const leaseDurationMs = options.lease === undefined ? undefined : checkLease(options.lease);
-    const { answer, lease, sequence } = await renewOnce(
+    const { answer, sentAt, sequence } = await renewOnce(
       this.#context,
       { key, sortKey, leaseId, leaseDurationMs },
       (request, sendOptions) => service.ask("semaphore-heartbeat", request, sendOptions),
@@ -105,7 +105,7 @@ export class Semaphore {
     );
     checkGuardOptions(options, answer.leaseDurationMs);
     const grant = { ...answer, key, sortKey, leaseId, sequence, capacity: this.capacity, outcome: "resumed" as const };
-    return new PermitGuard(this.#context, grant, lease, options);
+    return new PermitGuard(this.#context, grant, sentAt, options);
   }
 
   async #acquire(options: PermitsOptions, wait: Bound | undefined): Promise<PermitGuard | Held<SemaphoreView>> {

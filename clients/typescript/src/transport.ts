@@ -104,5 +104,6 @@ export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   // The message of fetch's own error is "fetch failed"; its cause has the reason.
   const { message, code } = (error.cause ?? {}) as { message?: string; code?: string };
-  return [error.message, message, code].filter(Boolean).join(": ");
+  // That of OpenSSL ends its line.
+  return [error.message, message, code].filter(Boolean).join(": ").replace(/\s+/g, " ");
 }

@@ -57,6 +57,8 @@ describe("locks in durable functions", { skip }, () => {
     assert.deepEqual(new Set(seen.map(([token]) => token)).size, 1);
     assert.ok(seen.every(([, state]) => state === "held"));
     assert.equal(proxy.calls("acquire").length, 1);
+    // A fresh sandbox has observed nothing.
+    assert.equal(proxy.calls("acquire")[0]?.body["staleness"], "clock");
     assert.equal(proxy.calls("release").length, 1);
     assert.equal(await stateOf(key), "released");
   });
@@ -89,7 +91,11 @@ describe("locks in durable functions", { skip }, () => {
     let invocations = 0;
     const runner = runnerOf(async (context) => {
       invocations += 1;
-      await using lock = await lockStep(context, key, optionsOf({ waiters: { table: "waiters", dynamodb } }));
+      await using lock = await lockStep(
+        context,
+        key,
+        optionsOf({ wait: "4m", waiters: { table: "waiters", dynamodb } }),
+      );
       return lock.fencingToken;
     });
     const running = runner.run();
@@ -100,13 +106,38 @@ describe("locks in durable functions", { skip }, () => {
     assert.deepEqual(row?.["lock"], { S: JSON.stringify([key]) });
     assert.deepEqual(row?.["token"], { S: sleep.getCallbackDetails()?.callbackId });
     assert.deepEqual(row?.["isCallback"], { BOOL: true });
-    await other.release();
+    const kept = Number((row?.["expireAt"] as { N: string }).N) - Date.now() / 1000;
+    assert.ok(kept > 3600 && kept <= 300 + 3600 + 1, `${kept}: the longest sleep, and an hour`);
+    // A sleep that ends early counts for what it took: the wait of four minutes is not over.
     await sleep.sendCallbackSuccess("{}");
+    const second = runner.getOperationByNameAndIndex(`lock ${key} sleep`, 1);
+    await second.waitForData(testing.WaitingOperationStatus.STARTED);
+    await eventually(() => rows.length === 2, "another row for the waker");
+    await other.release();
+    await second.sendCallbackSuccess("{}");
     const execution = await running;
     assert.equal(execution.getStatus(), "SUCCEEDED");
     assert.ok(invocations > 1, "it ended, and was invoked again");
-    assert.equal(rows.length, 1);
+    assert.equal(rows.length, 2);
     assert.ok(Number(execution.getResult()) > other.fencingToken);
+    assert.equal(await stateOf(key), "released");
+  });
+
+  test("look without an answer is repeated under another lease id", async () => {
+    const key = freshKey();
+    await using proxy = await FaultProxy.start(service.url);
+    let isOut = true;
+    proxy.fault = ({ call }) => (isOut && call === "acquire" ? "lose request" : "pass");
+    const running = runnerOf(async (context) => {
+      await using lock = await lockStep(context, key, optionsOf({ client: service.client({ url: proxy.url }) }));
+      return lock.fencingToken;
+    }).run();
+    await eventually(
+      () => new Set(proxy.calls("acquire").map(({ body }) => body["leaseId"])).size > 1,
+      "a second look",
+    );
+    isOut = false;
+    assert.equal((await running).getStatus(), "SUCCEEDED");
     assert.equal(await stateOf(key), "released");
   });
 

@@ -24,7 +24,6 @@ interface Invocation {
 const CODE: Record<string, [binary: string, handler: string]> = {
   "leasehold-invoke": ["leasehold-locks", "invoke"],
   "leasehold-transact": ["leasehold-transactions", "transact"],
-  "leasehold-semaphore": ["leasehold-locks", "invoke"],
 };
 
 /** One function: its process, its Runtime API, and the invocations that wait. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { InvalidRequestError, LockHeldError, LockLostError, UnavailableError } from "../dist/index.js";
-import { type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
+import { idempotent, type LambdaContext, type SqsRecord, withLock } from "../dist/handlers.js";
 import { aborted, breakHeld, eventually, FaultProxy, freshKey, guardOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
@@ -125,8 +125,55 @@ test("handler ends after the release that the deadline began", async () => {
   assert.ok(await isFree(key));
 });
 
-test("release is sent even in the last moment", async () => {
+test("result that comes during the release of the deadline is late", async () => {
   const key = freshKey();
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  const handler = withLock(
+    async () => {
+      while (proxy.calls("release").length === 0) await sleep(5);
+      return "late";
+    },
+    { key, client: other, margin: "4s" },
+  );
+  proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 500 } : "pass");
+  await assert.rejects(handler({}, contextOf(5000)), reasonOf("deadline"));
+  assert.ok(await isFree(key));
+});
+
+test("heartbeats end when the work is told to stop", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  let after = 0;
+  const handler = withLock(
+    async (_: object, { leasehold }) => {
+      await aborted(leasehold.signal);
+      after = proxy.calls("heartbeat").length;
+      await sleep(2500);
+    },
+    { key: freshKey(), client: other, lease: "4s", margin: "8s" },
+  );
+  await handler({}, contextOf(10_000));
+  assert.ok(proxy.calls("heartbeat").length - after <= 1, `${proxy.calls("heartbeat").length} after ${after}`);
+});
+
+test("release that nobody answers does not outlast the invocation", async () => {
+  await using proxy = await FaultProxy.start(service.url);
+  await using other = service.client({ url: proxy.url });
+  proxy.fault = ({ call }) => (call === "release" ? { delayRequest: 60_000 } : "pass");
+  const options = { key: freshKey(), client: other, margin: "2s" };
+  const plain = contextOf(5000);
+  assert.equal(await withLock(async () => "done", options)({}, plain), "done");
+  assert.ok(plain.getRemainingTimeInMillis() > 0);
+  const once = contextOf(5000);
+  const handler = idempotent(async () => "done", { ...options, key: freshKey() });
+  await assert.rejects(handler({}, once), (error: Error) => !(error instanceof InvalidRequestError));
+  assert.ok(once.getRemainingTimeInMillis() > 0);
+});
+
+test("release is sent even in the last moment", async (t) => {
+  const key = freshKey();
+  const warn = t.mock.method(console, "warn");
   const handler = withLock(
     async (_: object, context) => {
       // No timer fires, as in a sandbox that is paused.
@@ -138,6 +185,7 @@ test("release is sent even in the last moment", async () => {
   );
   await assert.rejects(handler({}, contextOf(4500)), /as it was told/);
   assert.ok(await isFree(key));
+  assert.equal(warn.mock.callCount(), 0, "its answer was waited for");
 });
 
 test("work that stops when told returns its result", async () => {
@@ -202,8 +250,9 @@ test("loss aborts the signal", async () => {
       await aborted(leasehold.signal);
       assert.equal(leasehold.valid, false);
       assert.notEqual((leasehold.signal.reason as LockLostError).reason, "deadline");
+      await assert.rejects(leasehold.ensureHeld(), LockLostError);
     },
-    { key, client, lease: 500 },
+    { key, client, lease: 3000 },
   );
   await assert.rejects(handler({}, contextOf()), LockLostError);
 });
@@ -316,9 +365,10 @@ function recordOf(number: number, body: string, MessageGroupId?: string): SqsRec
 test("held record comes again and others go on", async () => {
   const key = freshKey();
   const ran: string[] = [];
-  const hidden: { VisibilityTimeout: number }[] = [];
+  const hidden: { QueueUrl: string; VisibilityTimeout: number }[] = [];
   const sqs = {
-    changeMessageVisibility: (input: { VisibilityTimeout: number }) => Promise.resolve(void hidden.push(input)),
+    changeMessageVisibility: (input: { QueueUrl: string; VisibilityTimeout: number }) =>
+      Promise.resolve(void hidden.push(input)),
   };
   const handler = withLock(
     (record: SqsRecord) => {
@@ -349,5 +399,13 @@ test("held record comes again and others go on", async () => {
   assert.deepEqual(await handler({ Records: fifo }, contextOf()), failures("m5", "m6"));
   assert.equal(ran.at(-1), "m7");
   assert.deepEqual(await handler({ Records: [recordOf(8, `${key}-e`)] }, contextOf(900)), failures("m8"));
+  const cut = contextOf(15_000);
+  const options = { key: "{body}", client, onContention: "sqs-retry", sqs, workNeeds: "20s" } as const;
+  const needy = withLock(() => assert.fail("there is no time for it"), options);
+  assert.deepEqual(await needy({ Records: [recordOf(10, `${key}-f`)] }, cut), failures("m10"));
+  assert.equal(await client.get(`${key}-f`), undefined, "nothing was asked for");
+  const chinese = { ...recordOf(11, key), eventSourceARN: "arn:aws-cn:sqs:cn-north-1:123456789012:orders" };
+  assert.deepEqual(await handler({ Records: [chinese] }, contextOf()), failures("m11"));
+  assert.equal(hidden.at(-1)?.QueueUrl, "https://sqs.cn-north-1.amazonaws.com.cn/123456789012/orders");
   await holder.release();
 });

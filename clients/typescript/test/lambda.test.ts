@@ -20,11 +20,7 @@ import { eventually, freshKey, guardOf, heldOf, LocalService } from "./support.j
 const service = await LocalService.start("--expose-dynamodb", "0");
 await service.child.line();
 const dynamodb = /http:\S+/.exec(await service.child.line())?.[0] ?? "";
-const environment = await LambdaEnvironment.start(dynamodb, [
-  "leasehold-invoke",
-  "leasehold-transact",
-  "leasehold-semaphore",
-]);
+const environment = await LambdaEnvironment.start(dynamodb, ["leasehold-invoke", "leasehold-transact"]);
 after(async () => {
   await environment[Symbol.asyncDispose]();
   await service[Symbol.asyncDispose]();
@@ -36,7 +32,7 @@ const sdk = new LambdaClient({
   maxAttempts: 1,
   credentials: { accessKeyId: "any", secretAccessKey: "any" },
 });
-const functions = { transactFunction: "leasehold-transact", semaphoreFunction: "leasehold-semaphore", client: sdk };
+const functions = { transactFunction: "leasehold-transact", client: sdk };
 const client = (): Client =>
   new Client({ transport: lambda("leasehold-invoke", functions), ownerName: "direct", pollInterval: 50 });
 
@@ -146,11 +142,6 @@ test("permits are waited for by direct invocation", async () => {
   for (const waiter of [waiting, alsoWaiting]) await (await waiter).granted().release();
   await assert.rejects(client().semaphore(key, 2).tryAcquire({ permits: 3 }), ExceedsCapacityError);
   await assert.rejects(client().tryAcquire(key), WrongKindError);
-  const without = new Client({ transport: lambda("leasehold-invoke", { client: sdk }) });
-  await assert.rejects(
-    without.getSemaphore(key),
-    (error) => error instanceof InvalidRequestError && error.field === "semaphoreFunction",
-  );
 });
 
 test("several locks are acquired by one direct invocation", async () => {

@@ -3,6 +3,12 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 import { type Action, Call, type Event, type Purpose, type Reply, type What } from "../dist/call.js";
+import {
+  type Action as HolderAction,
+  type Event as HolderEvent,
+  Holder,
+  type Reply as HolderReply,
+} from "../dist/holder.js";
 
 /** The committed traces, and those of other seeds, which the recorder wrote. */
 const FOLDERS = [new URL("../../vectors/traces/", import.meta.url).pathname, process.env["LEASEHOLD_TRACES"]];
@@ -55,13 +61,84 @@ function drawsOf(drawn: Line[]): { fraction(purpose: Purpose): number; id(purpos
   return { fraction: (purpose) => next(purpose).fraction, id: (purpose) => next(purpose).id };
 }
 
+function holderReplyOf({ type, leaseMs, token, wanted, reason, sequence, retryAfterMs, mayApply }: Line): HolderReply {
+  if (type === "renewed") return { type, lease: leaseMs, token, wanted };
+  if (type === "lost") return { type, reason };
+  if (type === "superseded") return { type, sequence, token: token ?? undefined };
+  if (type === "retryable") return { type, retryAfter: retryAfterMs, mayApply };
+  return { type };
+}
+
+function holderEventOf(given: Line): HolderEvent<string> {
+  if (given.type === "answer") return { ...given, reply: holderReplyOf(given.reply) };
+  if (given.type === "renew") return { ...given, lease: given.leaseMs ?? undefined };
+  if (given.type === "warn-at") return { type: given.type, left: given.leftMs ?? undefined };
+  return given;
+}
+
+function shownHolderAction(action: HolderAction<string>): Line {
+  if (action.type === "send") {
+    const { body, sequence, requestId, firstSent } = action.turn;
+    const beat = { leaseMs: body.lease, change: body.change ?? null, sequence, requestId, firstSent };
+    return { type: "send", send: action.send, beat, timeout: action.timeout };
+  }
+  if (action.type === "at-risk") return { type: action.type, risk: action.risk, leftMs: action.left };
+  if (action.type === "give-back") return { type: action.type, leaseMs: action.lease, patienceMs: action.patience };
+  return action;
+}
+
+function shownHolderState(holder: Holder<string>): Line {
+  const { state: name, until, lease, numbers, underWay, isWanted, trouble } = holder;
+  return {
+    name,
+    until,
+    leaseMs: lease,
+    last: numbers.last,
+    open: numbers.open?.sequence ?? null,
+    underWay: underWay ?? null,
+    wanted: isWanted,
+    trouble: trouble ?? null,
+  };
+}
+
+function shownBelief(holder: Holder<string>, now: number): Line {
+  return { valid: holder.valid(now), remainingMs: holder.remaining(now), loss: holder.loss(now) ?? null };
+}
+
+function replayCall(call: Call<string>, line: Line): Line {
+  const step = call.step({ answered: line.answered }, eventOf(line.event), line.at, drawsOf(line.draws));
+  return { branch: step.branch, actions: step.actions.map(shownAction), state: shownState(call) };
+}
+
+function replayHolder(holder: Holder<string>, line: Line): Line {
+  if (line.event === undefined) return { belief: shownBelief(holder, line.at) };
+  const step = holder.step(holderEventOf(line.event), line.at, drawsOf(line.draws));
+  return {
+    branch: step.branch,
+    actions: step.actions.map(shownHolderAction),
+    state: shownHolderState(holder),
+    belief: shownBelief(holder, line.at),
+  };
+}
+
 for (const folder of FOLDERS.filter((each) => each !== undefined)) {
   for (const file of readdirSync(folder)) {
     test(`port takes the steps of ${file}`, () => {
       let call: Call<string> | undefined;
+      let holder: Holder<string> | undefined;
       const lines = readFileSync(`${folder}/${file}`, "utf8").trimEnd().split("\n");
       for (const [index, text] of lines.entries()) {
         const line: Line = JSON.parse(text);
+        const name = `${file}, line ${index + 1}: ${line.call ?? line.holder} at ${line.at}`;
+        if (line.grant) {
+          const { beats, delayMs: delay, holdsOn, maxHoldMs } = line.terms;
+          const { sent, leaseMs: lease, token, sequence } = line.grant;
+          holder = new Holder(
+            { beats, delay, holdsOn, maxHold: maxHoldMs ?? undefined },
+            { sent, lease, token, sequence },
+          );
+          continue;
+        }
         if (line.terms) {
           const { leaseMs, delayMs, longestMs, boundMs } = line.terms;
           call = new Call(
@@ -70,15 +147,12 @@ for (const folder of FOLDERS.filter((each) => each !== undefined)) {
           );
           continue;
         }
-        assert.ok(call);
-        const { branch, actions, state } = line;
-        const step = call.step({ answered: line.answered }, eventOf(line.event), line.at, drawsOf(line.draws));
-        assert.deepEqual(
-          { branch: step.branch, actions: step.actions.map(shownAction), state: shownState(call) },
-          { branch, actions, state },
-          `${file}, line ${index + 1}: ${line.call} at ${line.at}`,
-        );
-        assert.deepEqual(line.draws, [], `${file}, line ${index + 1}: a draw too few`);
+        const machine = line.holder === undefined ? call : holder;
+        assert.ok(machine);
+        const step = machine instanceof Call ? replayCall(machine, line) : replayHolder(machine, line);
+        const expected = Object.fromEntries(Object.keys(step).map((member) => [member, line[member]]));
+        assert.deepEqual(step, expected, name);
+        assert.deepEqual(line.draws ?? [], [], `${name}: a draw too few`);
       }
     });
   }

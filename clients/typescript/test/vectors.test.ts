@@ -14,7 +14,6 @@ import {
   UnavailableError,
 } from "../dist/errors.js";
 import { checkGuardOptions } from "../dist/holding.js";
-import { Lease } from "../dist/lease.js";
 import { Numbers, numbered, recorded } from "../dist/numbers.js";
 import { Observations } from "../dist/observations.js";
 import * as pacing from "../dist/pacing.js";
@@ -114,15 +113,6 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
       (expect as (number | null)[]).map((end) => end ?? Infinity),
       name,
     );
-  },
-  belief: ({ steps, name }) => {
-    const lease = new Lease();
-    for (const step of steps) {
-      if (step.do === "send") lease.send(step.sequence, step.leaseMs, step.atMs);
-      if (step.do === "answer") lease.renewed(step.leaseMs);
-      const until = lease.validUntil === -Infinity ? null : lease.validUntil;
-      assertTime(until, step.validUntil, `${name}, at ${String(step.atMs)}`);
-    }
   },
   observe: ({ steps, name }) => {
     const runtime = new VirtualRuntime();
@@ -280,7 +270,7 @@ calls["plan"] = ({ given, expect, name }) => {
 };
 
 const folder = join(packageRoot, "..", "vectors");
-const files = ["coordination.json", "lease.json", "observations.json", "problems.json", "sequence.json", "timing.json"];
+const files = ["coordination.json", "observations.json", "problems.json", "sequence.json", "timing.json"];
 for (const file of files) {
   const { cases } = JSON.parse(await readFile(join(folder, file), "utf8")) as { cases: Case[] };
   for (const it of cases) {

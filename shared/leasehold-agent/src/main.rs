@@ -41,10 +41,6 @@ struct ServiceArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4"])]
     lambda: Option<String>,
 
-    /// The Lambda function for semaphores: its name or ARN [env: LEASEHOLD_LAMBDA_SEMAPHORES]
-    #[arg(long, value_name = "NAME")]
-    lambda_semaphores: Option<String>,
-
     /// The region for --sigv4 and --lambda.
     #[arg(long, value_name = "REGION", env = "AWS_REGION")]
     region: Option<String>,
@@ -76,10 +72,6 @@ impl ServiceArgs {
             let mut transport = LambdaTransport::new(&function, self.signer()?)?;
             if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA") {
                 transport = transport.endpoint_url(&url)?;
-            }
-            let semaphores = self.lambda_semaphores.clone().or_else(|| variable("LEASEHOLD_LAMBDA_SEMAPHORES"));
-            if let Some(function) = semaphores {
-                transport = transport.semaphore_function(&function)?;
             }
             return Ok(Box::new(transport));
         }

@@ -7,6 +7,8 @@ pub enum Purpose {
     Backoff,
     /// The id of a request.
     RequestId,
+    /// The pause before the next heartbeat.
+    Heartbeat,
 }
 
 impl Purpose {
@@ -15,6 +17,7 @@ impl Purpose {
         match self {
             Self::Backoff => "backoff",
             Self::RequestId => "request-id",
+            Self::Heartbeat => "heartbeat",
         }
     }
 }

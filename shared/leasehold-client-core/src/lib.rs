@@ -27,8 +27,9 @@
 //! ## Types
 //!
 //! * [`Call`]: one retried request, or the requests under one lease id and the release of what they leave behind.
-//! * [`Event`], [`Action`]: the two directions. A driver feeds the events, carries out the actions, and decides
-//!   nothing.
+//! * [`Holder`]: what is held under one lease id, with its heartbeats, its belief, its loss and its end.
+//! * [`Event`], [`Action`]: the two directions. [`holder`] has its own. A driver feeds the events, carries out the
+//!   actions, and decides nothing.
 //! * [`Chance`]: the source of fractions and ids. [`Memory`]: what one client knows across its calls.
 //! * [`Turns`]: the numbers of requests. [`Budget`]: the bound of a wait. [`timing`]: pauses, bounds and time-outs.
 //!
@@ -38,13 +39,18 @@
 //!
 //! Times are durations since any fixed moment of one monotonic clock, in whole milliseconds.
 
+mod branch;
 mod budget;
 mod call;
 mod chance;
+pub mod holder;
+mod loss;
 mod numbers;
 pub mod timing;
 
 pub use budget::{Budget, Wait};
 pub use call::{Action, Branch, Call, Cause, Event, Memory, Outcome, Reply, State, Step, Terms, What};
 pub use chance::{Chance, Purpose};
+pub use holder::Holder;
+pub use loss::LossReason;
 pub use numbers::{Ending, Numbered, Turns};

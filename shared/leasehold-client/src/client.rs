@@ -274,6 +274,13 @@ impl fmt::Display for CloseError {
 
 impl std::error::Error for CloseError {}
 
+impl CloseError {
+    /// Whether one of the releases may succeed later, as [`Error::retryable`].
+    pub fn retryable(&self) -> bool {
+        self.unreleased.iter().any(|Unreleased { error, .. }| error.retryable())
+    }
+}
+
 impl Client {
     /// Creates a client with the defaults.
     pub fn new(transport: impl Transport) -> Self {

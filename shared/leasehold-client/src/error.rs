@@ -223,6 +223,10 @@ impl Error {
     pub(crate) fn problem(problem: Problem, retry_after: Duration) -> Self {
         let keys: Vec<_> = problem.locks.iter().flatten().map(|lock| format!("{:?}", lock.key)).collect();
         let named = if keys.is_empty() { String::new() } else { format!(" ({})", keys.join(", ")) };
+        let advice = match problem.problem_type {
+            ProblemType::UnknownRoute => "there is no such route: check the path of the URL. ",
+            _ => "",
+        };
         let kind = match (problem.problem_type, problem.lock) {
             (ProblemType::Held, Some(lock)) => ErrorKind::Held(lock),
             (ProblemType::Held, None) if problem.locks.is_some() => {
@@ -257,7 +261,7 @@ impl Error {
         };
         // The service may have given up its own attempt at the table, which may still be applied.
         let unanswered = matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled);
-        let detail = format!("{}{named}", problem.detail);
+        let detail = format!("{advice}{}{named}", problem.detail);
         Self { retry_after, unanswered, ..Self::new(kind, detail) }
     }
 
@@ -366,5 +370,21 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn missing_route_points_to_the_path_of_the_url() {
+        let problem =
+            json!({ "type": "unknown-route", "title": "", "status": 404, "detail": "This API has /v1/acquire." });
+        let problem = serde_json::from_value(problem).expect("a problem");
+        let error = Error::problem(problem, Duration::ZERO);
+        assert_eq!(error.to_string(), "there is no such route: check the path of the URL. This API has /v1/acquire.");
     }
 }

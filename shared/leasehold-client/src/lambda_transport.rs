@@ -34,8 +34,8 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 pub struct LambdaTransport {
     http: HttpTransport,
     signer: SigV4,
+    /// For locks and semaphores.
     locks: Function,
-    semaphores: Option<Function>,
     transactions: Option<Function>,
 }
 
@@ -66,7 +66,8 @@ fn invocation(path: &str) -> Option<(Subject, &'static str)> {
 }
 
 impl LambdaTransport {
-    /// Invokes the function for locks, by its name or ARN, in the region of `signer`. The name may end in `:ALIAS`.
+    /// Invokes the function for locks and semaphores, by its name or ARN, in the region of `signer`. The name may end
+    /// in `:ALIAS`.
     ///
     /// # Errors
     /// The name cannot be a function's.
@@ -77,7 +78,7 @@ impl LambdaTransport {
         let endpoint = format!("https://lambda.{region}.{domain}");
         let signer = signer.for_service("lambda");
         let http = HttpTransport::new(&endpoint)?.sigv4(signer.clone());
-        Ok(Self { http, signer, locks, semaphores: None, transactions: None })
+        Ok(Self { http, signer, locks, transactions: None })
     }
 
     /// Sends invocations to this URL instead of Lambda's own in the region, for example to a VPC endpoint.
@@ -86,14 +87,6 @@ impl LambdaTransport {
     /// The URL is not that of a web server.
     pub fn endpoint_url(self, url: &str) -> Result<Self, Error> {
         Ok(Self { http: HttpTransport::new(url)?.sigv4(self.signer.clone()), ..self })
-    }
-
-    /// Names the function for semaphores. Without it they are refused.
-    ///
-    /// # Errors
-    /// The name cannot be a function's.
-    pub fn semaphore_function(self, name: &str) -> Result<Self, Error> {
-        Ok(Self { semaphores: Some(Function::new("semaphore_function", name)?), ..self })
     }
 
     /// Names the function for transactions and items. Without it they are refused.
@@ -112,13 +105,11 @@ impl LambdaTransport {
                 format!("There is no direct invocation of {path}: use the URL of the HTTP API."),
             )
         })?;
-        let needs = |what: &str, field: &str| Problem::invalid(field, format!("{what} need the option {field}."));
         let function = match serves {
-            Subject::Lock => &self.locks,
-            Subject::Semaphore => self.semaphores.as_ref().ok_or_else(|| needs("Semaphores", "semaphore_function"))?,
-            Subject::Transaction => {
-                self.transactions.as_ref().ok_or_else(|| needs("Transactions", "transact_function"))?
-            }
+            Subject::Lock | Subject::Semaphore => &self.locks,
+            Subject::Transaction => self.transactions.as_ref().ok_or_else(|| {
+                Problem::invalid("transact_function", "Transactions need the option transact_function.")
+            })?,
         };
         Ok((function, action))
     }

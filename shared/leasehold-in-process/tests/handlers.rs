@@ -61,6 +61,12 @@ fn key_of(event: &LambdaEvent<Value>) -> String {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
+/// Nothing of this process runs meanwhile, as in a frozen sandbox.
+#[allow(clippy::disallowed_methods, reason = "it stops the whole runtime")]
+fn freeze() {
+    std::thread::sleep(Duration::from_millis(1500));
+}
+
 #[tokio::test]
 async fn handler_works_under_the_lock_which_is_then_released() {
     let locks = locks().await;
@@ -90,8 +96,7 @@ async fn guard_believes_after_a_freeze_once_a_heartbeat_answered() {
         async move {
             let guard = locked.guard;
             assert!(guard.valid());
-            // Nothing of this process runs meanwhile.
-            std::thread::sleep(Duration::from_millis(1500));
+            freeze();
             assert_eq!((guard.valid(), guard.remaining(), guard.loss()), (false, Duration::ZERO, None));
             let version = before.get("orders/7").await.unwrap().record_version_number;
             guard.ensure_held().await?;
@@ -102,7 +107,7 @@ async fn guard_believes_after_a_freeze_once_a_heartbeat_answered() {
                 "a heartbeat was answered"
             );
             // A lock that is gone meanwhile is no longer believed in.
-            std::thread::sleep(Duration::from_millis(1500));
+            freeze();
             let version = before.get("orders/7").await.unwrap().record_version_number;
             before.break_lock("orders/7", version).await.unwrap();
             guard.ensure_held().await
@@ -122,7 +127,7 @@ async fn heartbeat_from_before_a_freeze_proves_nothing() {
             let mut renewal = std::pin::pin!(guard.renew());
             // It is sent, and its answer is read after the freeze.
             std::future::poll_fn(|cx| std::task::Poll::Ready(renewal.as_mut().poll(cx).is_pending())).await;
-            std::thread::sleep(Duration::from_millis(1500));
+            freeze();
             assert!(!guard.valid());
             renewal.await?;
         }

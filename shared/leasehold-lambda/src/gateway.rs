@@ -1,4 +1,5 @@
-//! Events of API Gateway: HTTP APIs and Function URLs (format 2.0), REST APIs (format 1.0).
+//! Events of API Gateway: HTTP APIs and Function URLs (format 2.0), REST APIs (format 1.0); of Application Load
+//! Balancers, and of VPC Lattice (format 2.0).
 //!
 //! `lambda_http` turns an event into an HTTP request, and the response into an answer of the event's format. It panics
 //! on parts that a caller controls: a raw space, quote or control byte in the query, a bad `Host` or
@@ -12,8 +13,10 @@ use std::convert::Infallible;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use lambda_http::aws_lambda_events::alb::AlbTargetGroupRequest;
 use lambda_http::aws_lambda_events::apigw::{ApiGatewayProxyRequest, ApiGatewayV2httpRequest};
 use lambda_http::aws_lambda_events::query_map::QueryMap;
+use lambda_http::aws_lambda_events::vpc_lattice::VpcLatticeRequestV2;
 use lambda_http::request::LambdaRequest;
 use lambda_http::tower::ServiceExt;
 use lambda_http::{Adapter, Body};
@@ -60,11 +63,11 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 type Event = Map<String, Value>;
 
-/// Answers an event of API Gateway with the operation that it asks for, or with `unknown-route` if that is none of
+/// Answers an event of a gateway with the operation that it asks for, or with `unknown-route` if that is none of
 /// these.
 ///
 /// # Errors
-/// The event is not from API Gateway.
+/// The event is from no gateway.
 pub(crate) async fn answer<S: Sync + 'static>(
     service: &S,
     routes: &[&'static Route<S>],
@@ -73,7 +76,8 @@ pub(crate) async fn answer<S: Sync + 'static>(
 ) -> Result<Box<RawValue>, Diagnostic> {
     let route = route(&event, routes);
     let Some(event) = Repaired::of(event) else {
-        let detail = "This is no event of an HTTP API, a REST API or a Function URL.";
+        let detail = "This is no event of an HTTP API, a REST API, a Function URL, an Application Load Balancer or VPC Lattice \
+                      (event structure version V2).";
         return Err(named(Problem::new(ProblemType::InvalidRequest, detail)));
     };
     let admitted = route.ok_or_else(unknown_route).and_then(|route| route.admit(caller));
@@ -116,7 +120,8 @@ fn route<S: 'static>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'st
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let (chosen, path) = match event["resource"].as_str() {
         Some(resource) => (resource, text("path")),
-        None => (text("routeKey"), text("rawPath")),
+        None if source(event) == Some(Source::HttpApi) => (text("routeKey"), text("rawPath")),
+        None => ("", text("path")),
     };
     let chosen = chosen.split_once(' ').map_or(chosen, |(_, path)| path);
     let is_open = chosen.is_empty() || chosen == "$default" || chosen.contains('{');
@@ -126,41 +131,77 @@ fn route<S: 'static>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'st
     }
 }
 
-/// Returns the caller that the gateway's authorizer names.
+/// Returns the caller that the gateway's authorizer names. None: a caller of an unknown kind, or of two kinds at once.
 pub(crate) fn principal(event: &Value, jwt_claim: &str) -> Option<Principal> {
     let context = &event["requestContext"];
     let authorizer = &context["authorizer"];
-    if event["resource"].is_string() {
-        return match &context["identity"]["userArn"] {
-            Value::String(arn) => access::from_arn(arn),
-            Value::Null if authorizer.is_null() => access::anonymous(),
+    match source(event)? {
+        Source::RestApi => match (&context["identity"]["userArn"], &authorizer["principalId"]) {
+            (Value::String(arn), Value::Null) => access::from_arn(arn),
+            (Value::Null, Value::String(name)) => access::from_authorizer(name),
+            (Value::Null, Value::Null) if authorizer.is_null() => access::anonymous(),
             _ => None,
-        };
-    }
-    if authorizer.is_null() {
-        return access::anonymous();
-    }
-    match (&authorizer["iam"], &authorizer["jwt"]) {
-        (Value::Object(caller), Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
-        (Value::Null, Value::Object(token)) => access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?),
-        // The caller is of an unknown kind, or of two kinds at once.
-        _ => None,
+        },
+        Source::HttpApi if authorizer.is_null() => access::anonymous(),
+        Source::HttpApi => match (&authorizer["iam"], &authorizer["jwt"], &authorizer["lambda"]) {
+            (Value::Object(caller), Value::Null, Value::Null) => access::from_arn(caller.get("userArn")?.as_str()?),
+            (Value::Null, Value::Object(token), Value::Null) => {
+                access::from_claim(token.get("claims")?.get(jwt_claim)?.as_str()?)
+            }
+            (Value::Null, Value::Null, Value::Object(caller)) => {
+                access::from_authorizer(caller.get(jwt_claim)?.as_str()?)
+            }
+            _ => None,
+        },
+        // Its authenticated users stand in headers, which prove nothing without a check of their signature.
+        Source::LoadBalancer => access::anonymous(),
+        Source::Lattice => match (context["identity"]["type"].as_str(), &context["identity"]["principal"]) {
+            (Some("AWS_IAM"), Value::String(arn)) => access::from_lattice(arn),
+            (None | Some("NONE"), Value::Null) => access::anonymous(),
+            _ => None,
+        },
     }
 }
 
-/// A repaired event of API Gateway, from which `lambda_http` can make a request: method, path, query, headers and body.
+/// The gateways whose events differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// An HTTP API, or a Function URL.
+    HttpApi,
+    RestApi,
+    LoadBalancer,
+    Lattice,
+}
+
+/// Returns the gateway that wrote the event.
+fn source(event: &Value) -> Option<Source> {
+    let context = &event["requestContext"];
+    if event["resource"].is_string() {
+        Some(Source::RestApi)
+    } else if context["http"].is_object() {
+        Some(Source::HttpApi)
+    } else if context["elb"].is_object() {
+        Some(Source::LoadBalancer)
+    } else {
+        context["serviceNetworkArn"].is_string().then_some(Source::Lattice)
+    }
+}
+
+/// A repaired event of a gateway, from which `lambda_http` can make a request: method, path, query, headers and body.
 #[derive(Debug)]
 struct Repaired(LambdaRequest);
 
 impl Repaired {
-    /// Repairs an event, if it is from API Gateway.
+    /// Repairs an event, if it is from a gateway.
     fn of(event: Value) -> Option<Self> {
+        let source = source(&event)?;
         let Value::Object(event) = event else { return None };
-        if event.get("resource").is_some_and(Value::is_string) {
-            return Some(Self(LambdaRequest::ApiGatewayV1(rest_request(event))));
-        }
-        let is_http_api = event.get("requestContext").is_some_and(|context| context["http"].is_object());
-        is_http_api.then(|| Self(LambdaRequest::ApiGatewayV2(http_request(event))))
+        Some(Self(match source {
+            Source::RestApi => LambdaRequest::ApiGatewayV1(rest_request(event)),
+            Source::HttpApi => LambdaRequest::ApiGatewayV2(http_request(event)),
+            Source::LoadBalancer => LambdaRequest::Alb(balanced_request(event)),
+            Source::Lattice => LambdaRequest::VpcLatticeV2(lattice_request(event)),
+        }))
     }
 }
 
@@ -184,6 +225,27 @@ fn rest_request(mut event: Event) -> ApiGatewayProxyRequest {
     request
 }
 
+fn balanced_request(mut event: Event) -> AlbTargetGroupRequest {
+    let mut request = AlbTargetGroupRequest::default();
+    request.http_method = method(event.get("httpMethod").unwrap_or(&Value::Null));
+    request.path = Some(path(event.get("path")));
+    // They are encoded, and `lambda_http` decodes them.
+    request.multi_value_query_string_parameters = parameters(&event);
+    request.multi_value_headers = headers(&event);
+    (request.body, request.is_base64_encoded) = body(&mut event);
+    request
+}
+
+fn lattice_request(mut event: Event) -> VpcLatticeRequestV2 {
+    let mut request = VpcLatticeRequestV2::default();
+    request.method = Some(method(event.get("method").unwrap_or(&Value::Null)));
+    request.path = Some(path(event.get("path")));
+    request.query_string_parameters = parameters(&event);
+    request.headers = headers(&event);
+    (request.body, request.is_base64_encoded) = body(&mut event);
+    request
+}
+
 /// Reads the method. An invalid method becomes one that no operation has.
 fn method(method: &Value) -> Method {
     method.as_str().and_then(|method| method.parse().ok()).unwrap_or(Method::TRACE)
@@ -200,14 +262,14 @@ fn query(query: &str) -> String {
     if encoded.len() > MAX_QUERY_BYTES { OVERLONG_QUERY.to_owned() } else { encoded }
 }
 
-/// The parameters of a REST API's event, which are decoded.
+/// The parameters of an event without a query. Those of a REST API are decoded.
 fn parameters(event: &Event) -> QueryMap {
     let object = |name: &str| event.get(name).and_then(Value::as_object).filter(|members| !members.is_empty());
     let parameters: HashMap<_, Vec<_>> = if let Some(lists) = object("multiValueQueryStringParameters") {
         lists.iter().map(|(name, values)| (name.clone(), texts(values.as_array().into_iter().flatten()))).collect()
     } else {
         let single = object("queryStringParameters").into_iter().flatten();
-        single.map(|(name, value)| (name.clone(), texts([value]))).collect()
+        single.map(|(name, value)| (name.clone(), texts(one_or_more(value)))).collect()
     };
     // A list without a value makes `lambda_http` panic.
     let parameters: HashMap<_, _> = parameters.into_iter().filter(|(_, values)| !values.is_empty()).collect();
@@ -221,6 +283,11 @@ fn parameters(event: &Event) -> QueryMap {
     parameters.into()
 }
 
+/// The value itself, or the values of the list that VPC Lattice writes.
+fn one_or_more(value: &Value) -> &[Value] {
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice)
+}
+
 fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
     values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
@@ -228,10 +295,9 @@ fn texts<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
 /// The headers that HTTP allows, without those that would change the URI.
 fn headers(event: &Event) -> HeaderMap {
     let object = |name: &str| event.get(name).and_then(Value::as_object).into_iter().flatten();
-    let single = object("headers");
-    let multiple = object("multiValueHeaders")
-        .flat_map(|(name, values)| values.as_array().into_iter().flatten().map(move |value| (name, value)));
-    let known = single.chain(multiple).filter_map(|(name, value)| {
+    let all = object("headers").chain(object("multiValueHeaders"));
+    let each = all.flat_map(|(name, values)| one_or_more(values).iter().map(move |value| (name, value)));
+    let known = each.filter_map(|(name, value)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         let value = HeaderValue::from_str(value.as_str()?).ok()?;
         (name != HOST && name != FORWARDED_PROTO).then_some((name, value))

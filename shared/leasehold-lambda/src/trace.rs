@@ -24,7 +24,9 @@ fn traceparent(event: &LambdaEvent<Value>) -> Option<&str> {
     }
     // A REST API keeps the caller's spelling of the name.
     let mut headers = event.payload.get("headers")?.as_object()?.iter();
-    headers.find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))?.1.as_str()
+    let value = headers.find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))?.1;
+    // VPC Lattice writes lists.
+    value.as_str().or_else(|| value.get(0)?.as_str())
 }
 
 /// Anything else is not logged: callers choose the text.

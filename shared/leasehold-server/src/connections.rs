@@ -82,12 +82,20 @@ pub async fn run_tls(listener: TcpListener, tls: Option<Tls>, app: Router, shutd
             }
         }
     }
-    // Those that have connected are answered, too.
-    for _ in 0..PLACES.limit() {
-        let Ok(Ok((stream, _))) = timeout(Duration::ZERO, listener.accept()).await else { break };
-        accept(stream).await;
+    // Those that have connected are answered, too. The system knows them all; the runtime hears of them later.
+    match listener.into_std() {
+        Ok(listener) => {
+            for _ in 0..PLACES.limit() {
+                let Ok((stream, _)) = listener.accept() else { break };
+                match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+                    Ok(stream) => accept(stream).await,
+                    Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+                }
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot serve those that have just connected"),
     }
-    drop((listener, stopped));
+    drop(stopped);
     stop.send_replace(true);
     if timeout(DRAIN_TIMEOUT, stop.closed()).await.is_err() {
         tracing::warn!("some requests did not finish in time and were cut off");
@@ -159,6 +167,8 @@ async fn serve(
         sleep_until(Instant::now() + LAST_CALL).await;
     };
     let ended = tokio::select! {
+        // A request that has come in time is read before the end of the last call.
+        biased;
         ended = connection.as_mut() => ended,
         () = last_call => {
             connection.as_mut().graceful_shutdown();

@@ -20,6 +20,7 @@ use leasehold_wire::ProblemType;
 
 use crate::buffers::Unread;
 use crate::credentials::{Credentials, Refusal, Signature};
+use crate::places::Place;
 use crate::routes::{read, with_memory};
 use crate::{aside, buffers};
 use leasehold_origin::Guard;
@@ -90,6 +91,7 @@ async fn answer(State(exposed): State<Arc<Exposed>>, request: Request) -> Respon
     {
         return refusal(StatusCode::BAD_REQUEST, kind, &message);
     }
+    parts.extensions.get::<Arc<Place>>().inspect(|place| place.accepted());
     let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let (engine, target) = (exposed.engine.clone(), target.to_owned());
     let (status, document) = aside::run(async move { engine.answer(target, body).await }).await;

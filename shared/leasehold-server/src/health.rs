@@ -11,6 +11,7 @@ use leasehold_wire::operation::HEALTH;
 use leasehold_wire::{HealthRequest, Problem, ProblemType};
 
 use crate::routes::{READY, probe};
+use crate::terraform::{self, States};
 
 /// The state that the probes check.
 #[derive(Debug, Clone)]
@@ -18,6 +19,7 @@ pub(crate) struct Health {
     pub(crate) locks: Service,
     pub(crate) engine: Option<Engine>,
     pub(crate) table: String,
+    pub(crate) states: Option<Arc<States>>,
     pub(crate) stopping: Arc<AtomicBool>,
 }
 
@@ -37,7 +39,11 @@ impl Health {
 
     /// Goes ahead of ordinary requests, as holders do: a service that is busy is not broken.
     async fn check(&self) -> Result<(), Problem> {
-        leasehold_engine::urgent(self.check_table()).await
+        leasehold_engine::urgent(self.check_table()).await?;
+        match &self.states {
+            Some(states) => terraform::check(Arc::clone(states)).await,
+            None => Ok(()),
+        }
     }
 
     async fn check_table(&self) -> Result<(), Problem> {

@@ -3,6 +3,9 @@
 //! Each connection takes a file descriptor and some memory. When the budget is spent, a connection that waits for its
 //! client makes room for a new one: the one that has waited the longest. A connection whose request is being carried
 //! out never goes. So idle and slow clients keep nobody out.
+//!
+//! A crowd that connects and asks for nothing would take the connections of the holders between two heartbeats. Where
+//! the service owes an answer to more than half of its connections, one of those goes, and the newcomer waits for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,11 +17,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 /// Most connections at a time.
-const CONNECTIONS: usize = 1536;
+const CONNECTIONS: usize = 1024;
 /// Descriptors for all else: the database with its companions, ports, certificates, a listing of a folder.
 const OTHER_DESCRIPTORS: usize = 64;
 /// Shortest time for which a connection waits for its client: its first request must arrive, or its answer leave.
-const GRACE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(250);
 /// Longest pause between two looks for a connection that may go.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -50,6 +53,8 @@ struct Connection {
     awaits_head: AtomicBool,
     /// Whether a request has come.
     has_worked: AtomicBool,
+    /// Whether the service has accepted the sender of a request, by its token or without.
+    is_accepted: AtomicBool,
     /// Whether its last answer has been written: it may go at once.
     is_idle: AtomicBool,
     evicted: Notify,
@@ -112,6 +117,7 @@ impl Places {
             waits_since: AtomicU64::new(self.now()),
             awaits_head: AtomicBool::new(true),
             has_worked: AtomicBool::new(false),
+            is_accepted: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             evicted: Notify::new(),
         });
@@ -123,13 +129,13 @@ impl Places {
         let now = self.now();
         let grace = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
         let open = self.open();
-        let waiting = open.connections.values().filter_map(|connection| {
-            let since = connection.waits_since.load(Ordering::Relaxed);
-            let has_waited = now.saturating_sub(since) >= grace;
-            let may_go = since != BUSY && (has_waited || connection.is_idle.load(Ordering::Relaxed));
-            may_go.then_some((since, connection))
+        let waiting = open.connections.values().filter(|connection| connection.waits_since() != BUSY);
+        let is_crowded = waiting.clone().filter(|connection| !connection.rests()).count() > self.limit / 2;
+        let may_go = waiting.filter(|connection| {
+            let has_waited = now.saturating_sub(connection.waits_since()) >= grace;
+            (has_waited || connection.is_idle.load(Ordering::Relaxed)) && !(is_crowded && connection.rests())
         });
-        if let Some((_, connection)) = waiting.min_by_key(|(since, _)| *since) {
+        if let Some(connection) = may_go.min_by_key(|connection| connection.waits_since()) {
             connection.evicted.notify_one();
         }
     }
@@ -140,6 +146,17 @@ impl Places {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    fn waits_since(&self) -> u64 {
+        self.waits_since.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client that the service has accepted keeps it for its next request.
+    fn rests(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed) && self.is_accepted.load(Ordering::Relaxed)
     }
 }
 
@@ -155,6 +172,11 @@ impl Place {
         self.connection.has_worked.store(true, Ordering::Relaxed);
         self.connection.is_idle.store(false, Ordering::Relaxed);
         self.connection.waits_since.store(BUSY, Ordering::Relaxed);
+    }
+
+    /// The service has accepted the sender of a request.
+    pub(crate) fn accepted(&self) {
+        self.connection.is_accepted.store(true, Ordering::Relaxed);
     }
 
     /// The service waits for the client: for a body, for its next request, or until it reads its answer.
@@ -189,6 +211,8 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use tokio::time::{advance, timeout};
 
     use super::*;
@@ -218,6 +242,39 @@ mod tests {
         drop(old);
         let _newcomer = newcomer.await.expect("a place");
         assert_eq!(places.open().connections.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn crowd_makes_room_for_itself() {
+        let places = places(10);
+        let answered = async |is_accepted: bool| {
+            let place = places.take().await;
+            place.work();
+            if is_accepted {
+                place.accepted();
+            }
+            place.answered();
+            place.flushed();
+            place
+        };
+        let (holders, refused) = ([answered(true).await, answered(true).await], answered(false).await);
+        let mut crowd = VecDeque::new();
+        while crowd.len() < 7 {
+            crowd.push_back(places.take().await);
+            advance(Duration::from_millis(1)).await;
+        }
+        let newcomer = tokio::spawn(places.take());
+        refused.evicted().await;
+        drop(refused);
+        crowd.push_back(newcomer.await.expect("a place"));
+        for _ in 0..50 {
+            let newcomer = tokio::spawn(places.take());
+            crowd[0].evicted().await;
+            drop(crowd.pop_front());
+            crowd.push_back(newcomer.await.expect("a place"));
+            advance(Duration::from_millis(1)).await;
+        }
+        assert!(!is_evicted(&holders[0]).await && !is_evicted(&holders[1]).await);
     }
 
     #[tokio::test(start_paused = true)]

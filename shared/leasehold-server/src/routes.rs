@@ -72,6 +72,9 @@ async fn check(State((checked, entrance)): State<(Arc<Checked>, Entrance)>, requ
     let mut admitted = || {
         checked.guard.check(&parts)?;
         let caller = if entrance == Entrance::Service { checked.caller(&parts)? } else { Caller::unknown() };
+        if entrance == Entrance::Service {
+            parts.extensions.get::<Arc<Place>>().inspect(|place| place.accepted());
+        }
         parts.extensions.insert(caller);
         parts.extensions.insert(Arc::clone(&checked));
         Ok(())

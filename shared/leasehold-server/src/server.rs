@@ -196,16 +196,17 @@ impl Server {
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
         let Self { engine, table, locks, transactions, sweep_interval, history } = self;
         let Front { guard, tokens, tls, states, name } = front;
-        let states = states.map_or_else(Router::new, |states| terraform::routes(locks.clone(), states));
+        let states = states.map(Arc::new);
+        let backend = states.clone().map_or_else(Router::new, |states| terraform::routes(locks.clone(), states));
         let stopping = Arc::new(AtomicBool::new(false));
         let watched = locks.clone();
-        let health = Health { locks: locks.clone(), engine, table, stopping: Arc::clone(&stopping) };
+        let health = Health { locks: locks.clone(), engine, table, states, stopping: Arc::clone(&stopping) };
         // The probes answer in place of the operation without a right.
         let scoped = Service::ROUTES.iter().filter(|route| route.operation.scope != Some(Scope::Anyone));
         let app = routes_of(locks, scoped)
             .merge(routes(transactions.clone()))
             .merge(console::about(&name))
-            .merge(states)
+            .merge(backend)
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let mut background = vec![
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),

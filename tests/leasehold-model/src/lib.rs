@@ -42,6 +42,7 @@ mod bounds;
 mod caller;
 mod clause;
 pub mod deals;
+pub mod holder;
 pub mod permits;
 pub mod several;
 mod symmetry;

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol, deals, failures, permits, several};
+use leasehold_model::{Bounds, Protocol, deals, failures, holder, permits, several};
 use stateright::report::WriteReporter;
 use stateright::{Checker, CheckerBuilder, Model};
 
@@ -37,7 +37,14 @@ fn main() -> ExitCode {
         let must_see = protocol.must_see();
         keeps_its_promises(protocol.explored(), &must_see)
     });
-    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).collect();
+    let holders = holder::Bounds::full().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let holders = holders.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = holder::Protocol { bounds };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).chain(holders).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -40,14 +40,14 @@ impl SplitMix64 {
 #[derive(Debug)]
 pub(crate) struct Draws {
     key: u64,
-    counts: [u64; 2],
+    counts: [u64; 3],
     /// The draws of the step, for its line.
     pub(crate) drawn: Vec<Value>,
 }
 
 impl Draws {
     pub(crate) fn new(seed: u64, machine: u64) -> Self {
-        Self { key: SplitMix64::new(seed).next() ^ machine, counts: [0; 2], drawn: Vec::new() }
+        Self { key: SplitMix64::new(seed).next() ^ machine, counts: [0; 3], drawn: Vec::new() }
     }
 
     fn draw(&mut self, purpose: Purpose) -> u64 {

@@ -1,8 +1,9 @@
-//! The machine's events, actions and states as JSON, in the form of RFC 8785.
+//! The machines' events, actions and states as JSON, in the form of RFC 8785.
 
 use std::time::Duration;
 
-use leasehold_client_core::{Action, Call, Cause, Event, Outcome, Reply, State, Terms, What};
+use leasehold_client_core::holder::{self, Beats, Grant, Return};
+use leasehold_client_core::{Action, Call, Cause, Event, Holder, LossReason, Outcome, Reply, State, Terms, What};
 use serde_json::{Map, Value, json};
 
 pub(crate) fn ms(time: Duration) -> Value {
@@ -110,6 +111,139 @@ pub(crate) fn state(call: &Call<String>) -> Value {
     state.insert("mayHold".into(), call.may_hold().into());
     state.insert("open".into(), call.turns().open().map(|open| open.sequence).into());
     state.into()
+}
+
+pub(crate) fn holder_terms(terms: &holder::Terms) -> Value {
+    let beats = match terms.beats {
+        Beats::Quarterly => json!("quarterly"),
+        Beats::Every(interval) => ms(interval),
+        Beats::Manual => json!("manual"),
+    };
+    json!({
+        "beats": beats,
+        "delayMs": ms(terms.delay),
+        "holdsOn": terms.holds_on,
+        "maxHoldMs": terms.max_hold.map(ms),
+        "longestMs": ms(terms.longest),
+    })
+}
+
+pub(crate) fn grant(grant: &Grant) -> Value {
+    json!({ "sent": ms(grant.sent), "leaseMs": ms(grant.lease), "token": grant.token, "sequence": grant.sequence })
+}
+
+pub(crate) fn holder_event(event: &holder::Event<String>) -> Value {
+    use holder::Event;
+    match event {
+        Event::Start => json!({ "type": "start" }),
+        Event::Renew { call, change, lease } => {
+            json!({ "type": "renew", "call": call, "change": change, "leaseMs": lease.map(ms) })
+        }
+        Event::Leave { call } => json!({ "type": "leave", "call": call }),
+        Event::Answer { send, reply } => {
+            json!({ "type": "answer", "send": send, "reply": holder_reply(*reply) })
+        }
+        Event::Unanswered { send, cause } => {
+            json!({ "type": "unanswered", "send": send, "cause": self::cause(*cause) })
+        }
+        Event::Tick => json!({ "type": "tick" }),
+        Event::WarnAt { left } => json!({ "type": "warn-at", "leftMs": left.map(ms) }),
+        Event::Release => json!({ "type": "release" }),
+        Event::Returned(end) => json!({ "type": "returned", "end": returned(*end) }),
+        Event::Detach => json!({ "type": "detach" }),
+        Event::Revoke { reason } => json!({ "type": "revoke", "reason": reason.word() }),
+        Event::Suspended => json!({ "type": "suspended" }),
+        Event::Forked => json!({ "type": "forked" }),
+    }
+}
+
+fn holder_reply(reply: holder::Reply) -> Value {
+    use holder::Reply;
+    match reply {
+        Reply::Renewed { lease, token, wanted } => {
+            json!({ "type": "renewed", "leaseMs": ms(lease), "token": token, "wanted": wanted })
+        }
+        Reply::Refused => json!({ "type": "refused" }),
+        Reply::Lost { reason } => json!({ "type": "lost", "reason": reason.word() }),
+        Reply::Superseded { sequence, token } => json!({ "type": "superseded", "sequence": sequence, "token": token }),
+        Reply::Retryable { retry_after, may_apply } => {
+            json!({ "type": "retryable", "retryAfterMs": ms(retry_after), "mayApply": may_apply })
+        }
+    }
+}
+
+fn returned(end: Return) -> Value {
+    match end {
+        Return::Done => json!({ "type": "done" }),
+        Return::Lost { reason } => json!({ "type": "lost", "reason": reason.word() }),
+        Return::Failed => json!({ "type": "failed" }),
+    }
+}
+
+pub(crate) fn holder_action(action: &holder::Action<String>) -> Value {
+    use holder::Action;
+    match action {
+        Action::Send { send, beat, timeout } => json!({
+            "type": "send",
+            "send": send,
+            "beat": {
+                "leaseMs": ms(beat.request.lease),
+                "change": beat.request.change,
+                "sequence": beat.sequence,
+                "requestId": beat.id,
+                "firstSent": ms(beat.first_sent),
+            },
+            "timeout": ms(*timeout),
+        }),
+        Action::Abandon { send } => json!({ "type": "abandon", "send": send }),
+        Action::WakeAt(time) => json!({ "type": "wake-at", "time": ms(*time) }),
+        Action::Renewed { send } => json!({ "type": "renewed", "send": send }),
+        Action::Finish { call, outcome } => {
+            let outcome = match outcome {
+                holder::Outcome::Renewed => json!({ "type": "renewed" }),
+                holder::Outcome::Failed { send } => json!({ "type": "failed", "send": send }),
+                holder::Outcome::Ended => json!({ "type": "ended" }),
+            };
+            json!({ "type": "finish", "call": call, "outcome": outcome })
+        }
+        Action::AtRisk { risk, left } => json!({ "type": "at-risk", "risk": risk, "leftMs": ms(*left) }),
+        Action::Lost { reason } => json!({ "type": "lost", "reason": reason.word() }),
+        Action::GiveBack { lease, patience } => {
+            json!({ "type": "give-back", "leaseMs": ms(*lease), "patienceMs": ms(*patience) })
+        }
+    }
+}
+
+/// The state of a holder by name, with what a reader needs to follow it.
+pub(crate) fn holder_state(holder: &Holder<String>) -> Value {
+    use holder::State;
+    let name = match holder.state() {
+        State::Held => "held",
+        State::Releasing => "releasing",
+        State::Unreleased => "unreleased",
+        State::Released => "released",
+        State::Detached => "detached",
+        State::Lost(_) => "lost",
+    };
+    json!({
+        "name": name,
+        "until": ms(holder.until()),
+        "leaseMs": ms(holder.lease()),
+        "last": holder.turns().last(),
+        "open": holder.turns().open().map(|open| open.sequence),
+        "underWay": holder.under_way(),
+        "wanted": holder.is_wanted(),
+        "trouble": holder.trouble(),
+    })
+}
+
+/// The belief of a holder at this time.
+pub(crate) fn belief(holder: &Holder<String>, now: Duration) -> Value {
+    json!({
+        "valid": holder.valid(now),
+        "remainingMs": ms(holder.remaining(now)),
+        "loss": holder.loss(now).map(LossReason::word),
+    })
 }
 
 /// Writes a value with its members in order. All texts are ASCII here, and all numbers are short.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use leasehold_recorder::{committed, rule_of, run, untaken};
+use leasehold_recorder::{all, committed, untaken};
 
 fn main() -> std::io::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -13,10 +13,10 @@ fn main() -> std::io::Result<ExitCode> {
     let (folder, files) = match arguments[..] {
         [] => (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/vectors/traces"), committed()),
         ["--seeds", from, to, folder] => {
-            let (Ok(from), Ok(to)) = (from.parse(), to.parse::<u64>()) else { return Ok(usage()) };
+            let (Ok(from), Ok(to)) = (from.parse(), to.parse()) else { return Ok(usage()) };
             let mut files: BTreeMap<&str, String> = BTreeMap::new();
-            for trace in (from..to).flat_map(run) {
-                files.entry(rule_of(&trace)).or_default().push_str(&trace.text());
+            for (rule, trace) in all(from, to) {
+                files.entry(rule).or_default().push_str(&trace.text());
             }
             (PathBuf::from(folder), files)
         }

@@ -25,9 +25,9 @@ const END: Duration = Duration::from_mins(3);
 /// The recorded steps of one machine.
 #[derive(Debug)]
 pub struct Trace {
-    lines: Vec<Value>,
-    /// The branches that it takes.
-    pub branches: BTreeSet<Branch>,
+    pub(crate) lines: Vec<Value>,
+    /// The names of the branches that it takes.
+    pub branches: BTreeSet<&'static str>,
     /// The branches, each with the state and the event before it.
     pub shown: BTreeSet<String>,
 }
@@ -272,7 +272,7 @@ impl World {
         line.insert("actions".into(), step.actions.iter().map(form::action).collect::<Vec<_>>().into());
         line.insert("state".into(), form::state(&run.call));
         run.trace.lines.push(line.into());
-        run.trace.branches.insert(step.branch);
+        run.trace.branches.insert(step.branch.name());
         let kind = &form::event(event)["type"];
         run.trace.shown.insert(format!("{was} {kind} {} {}", step.branch.name(), run.keys.len() > 1));
         run.was_taken |= step.branch == Branch::Taken;

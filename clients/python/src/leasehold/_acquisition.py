@@ -19,7 +19,6 @@ from ._timing import (
     OPERATION_BOUND_MS,
     Backoff,
     Budget,
-    Lease,
     poll_pause,
     request_timeout,
     wait_timeout,
@@ -83,7 +82,7 @@ class Requests(Generic[T]):
     def _begin(self) -> None:
         """Begins, or begins again, under a fresh lease id."""
         self._lease_id = self._core.world.new_id()
-        self._lease = Lease(self._holding.delay)
+        self._sent = 0  # the time of the first sending of the last request, for the rules
         self._machine: Call[T] = Call(self._terms, self._keys)
         self._was_too_late = False  # the last grant was older than its lease
         self._first: Granted | None = None  # the outcome that a late grant named
@@ -112,12 +111,11 @@ class Requests(Generic[T]):
 
     async def _send(self, content: T, timeout: float, call: Callable[[Numbered[T], float], Awaitable[R]]) -> R:
         """Sends the request without an answer again, or else this one. Raises `LeaseholdError`s."""
-        now = self._core.world.now()
         (action,) = self._step(Start(content, milliseconds(timeout) or 0))
         assert isinstance(action, Send)  # noqa: S101
         assert isinstance(action.what, Numbered)  # noqa: S101
+        self._sent = int(action.what.sent)
         numbered = replace(action.what, sent=action.what.sent / 1000)
-        self._lease.send(now, numbered.sequence, self._seconds)
         try:
             answer = await call(numbered, timeout)
         except BaseException as error:
@@ -133,7 +131,7 @@ class Requests(Generic[T]):
             self._core,
             name=self.name,
             lease_id=self._lease_id,
-            lease=self._lease,
+            sent=self._sent,
             last_number=self._numbers.last,
             renewal=renewal,
             holding=self._holding,
@@ -151,9 +149,8 @@ class Requests(Generic[T]):
         """The caller has its guard."""
         self._step("taken")
 
-    def _believe(self, lease: float, granted: Granted) -> Granted:
-        """Begins to believe in the grant, and returns its outcome. Raises `TooLate`."""
-        self._lease.answered(lease)
+    def _believe(self, granted: Granted) -> Granted:
+        """Returns the outcome of the grant. Raises `TooLate`."""
         granted = self._first or granted
         if self._was_too_late:
             self._first = granted
@@ -323,10 +320,7 @@ class Acquisition(Asking["_wire.AcquireRequest", G]):
         except LockHeld as error:
             self._retry_after = error.retry_after
             return self._held(error.lock)
-        granted = self._believe(
-            grant.renewal.lease,
-            Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data),
-        )
+        granted = self._believe(Granted(grant.outcome, grant.owner_name, grant.previous_owner_name, grant.data))
         self._core.observations.forget(self.name)
         guard = self._guarded(self._guard, grant.renewal, granted)
         if self._turn is not None:

@@ -15,7 +15,7 @@ from ._timing import UNREACHED_BOUND_MS, backoff_ms, request_timeout_ms
 
 R = TypeVar("R")
 
-Purpose: TypeAlias = Literal["backoff", "request-id"]
+Purpose: TypeAlias = Literal["backoff", "request-id", "heartbeat"]
 
 
 class Chance(Protocol):

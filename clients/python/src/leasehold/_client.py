@@ -20,7 +20,7 @@ from ._guard import B, Granted, Handover, Holding
 from ._numbers import Numbered, Numbers, ending_of
 from ._payload import payload_base64, payload_text
 from ._telemetry import result_of
-from ._timing import Budget, Lease, Wait, lease_to_ms
+from ._timing import Budget, Wait, lease_to_ms
 from ._together import L, Together
 from ._world import World
 from .errors import InvalidRequest, LockNotFound, OccurrenceDone, Superseded, Unavailable, WouldDeadlock
@@ -259,15 +259,13 @@ class BaseClient(Generic[G]):
         """Makes a guard of a grant that another process holds."""
         self._core.check_open()
         numbers: Numbers[HeartbeatContent] = Numbers(handover.sequence or 0)
-        belief = Lease(holding.delay)
-        renewal = await self._renew(beat, HeartbeatContent(seconds_if(lease, "lease")), numbers, belief)
-        if not holding.manual_heartbeats:
-            holding.interval(renewal.lease)
+        renewal, sent = await self._renew(beat, HeartbeatContent(seconds_if(lease, "lease")), numbers)
+        holding.check(renewal.lease)
         resumed = guard(
             self._core,
             name=(handover.key, handover.sort_key),
             lease_id=handover.lease_id,
-            lease=belief,
+            sent=sent,
             last_number=numbers.last,
             renewal=renewal,
             holding=holding,
@@ -279,17 +277,16 @@ class BaseClient(Generic[G]):
     async def _heartbeat(self, name: LockName, lease_id: str, content: HeartbeatContent) -> Renewal:
         self._core.check_open()
         beat = partial(self._core.api.heartbeat, name, lease_id)
-        return await self._renew(beat, content, Numbers(), Lease())
+        return (await self._renew(beat, content, Numbers()))[0]
 
     async def _renew(
-        self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent], belief: Lease
-    ) -> Renewal:
-        """Sends one heartbeat under a lease id that has no guard here, and retries it."""
+        self, beat: Beat, content: HeartbeatContent, numbers: Numbers[HeartbeatContent]
+    ) -> tuple[Renewal, int]:
+        """Sends one heartbeat under a lease id that has no guard here, and retries it. Returns the time of its
+        first sending as well, for the rules."""
 
-        async def send(timeout: float) -> Renewal:
-            now = self._core.world.now()
-            numbered = numbers.next(content, now, self._core.world.new_id)
-            belief.send(now, numbered.sequence, content.lease)
+        async def send(timeout: float) -> tuple[Renewal, int]:
+            numbered = numbers.next(content, self._core.world.now_ms(), self._core.world.new_id)
             try:
                 renewal = await beat(numbered, timeout)
             except BaseException as error:
@@ -298,10 +295,10 @@ class BaseClient(Generic[G]):
                     return await send(timeout)
                 raise
             numbers.ended("told")
-            belief.answered(renewal.lease)
-            if self._core.world.now() >= belief.ends:
+            sent = int(numbered.sent)
+            if self._core.world.now_ms() >= sent + lease_to_ms(renewal.lease):
                 raise Unavailable("the answer arrived after its lease had ended")
-            return renewal
+            return renewal, sent
 
         return await self._core.repeat(send, lease=content.lease)
 
@@ -443,10 +440,7 @@ class BaseClient(Generic[G]):
             raise InvalidRequest("must be above zero", "max_hold")
         holding = Holding(chosen, manual, hold_on, seconds_of(delay, "lock_delay"), longest)
         if lease is not None:
-            seconds = seconds_of(lease, "lease")
-            holding.believed(seconds)
-            if not manual:
-                holding.interval(seconds)
+            holding.check(seconds_of(lease, "lease"))
         return holding
 
     async def _repeat(self, send: Callable[[float], Awaitable[T]], lease: float | None = None) -> T:

@@ -4,34 +4,51 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from ._api import HeartbeatContent, Leaving
+from ._core import end_of
 from ._durations import Duration, seconds_of
-from ._numbers import Numbered, Numbers, ending_of
-from ._telemetry import result_of
-from ._timing import (
-    LEAVE_BOUND,
-    Backoff,
-    Lease,
-    heartbeat_every,
-    heartbeat_pause,
-    heartbeat_retry_pause,
-    lease_to_ms,
-    request_timeout,
+from ._holder import (
+    AtRisk,
+    Beat,
+    BeatEnded,
+    Event,
+    FinishRenew,
+    GiveBack,
+    Grant,
+    Holder,
+    HolderTerms,
+    Leave,
+    Renew,
+    Renewed,
+    Returned,
+    SendBeat,
+    TakeOver,
+    TellLost,
+    TokenSuperseded,
+    WakeAt,
+    WarnAt,
+    WasLost,
 )
-from .errors import InvalidRequest, LeaseholdError, LockLost, LossReason, Superseded, Unavailable
+from ._numbers import Numbered
+from ._telemetry import result_of
+from ._timing import LONGEST_TIMEOUT_MS, lease_to_ms, leave_bound
+from .errors import InvalidRequest, LockLost, LossReason, Superseded, Unavailable
 from .model import LockName, LockView, PermitsRenewal, ReleaseOutcome, Renewal
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from ._call import Cause
     from ._core import Core
+    from ._holder import Reply
     from ._line import Turn
+    from ._runtime import Event as Happened
 
 Callback: TypeAlias = "Callable[[Any], object]"
 
@@ -42,6 +59,11 @@ _log = logging.getLogger("leasehold")
 
 _EXIT_TIMEOUT = 1.0
 """Seconds for the release of a lock that is held when its event loop ends."""
+
+
+def _whole(seconds: float) -> int:
+    """Whole milliseconds, for the rules; a century at most."""
+    return int(min(seconds, 3e9) * 1000)
 
 
 @dataclass(frozen=True)
@@ -57,16 +79,30 @@ class Holding:
     max_hold: float | None = None
     """The seconds after which the guard is lost, however well the heartbeats go."""
 
-    def believed(self, lease: float) -> float:
-        """Returns the seconds of this lease that the holder believes in. Raises `InvalidRequest` if there are
-        none."""
-        if not 0 <= self.delay < lease:
-            raise InvalidRequest(f"must be at least 0 and below the lease ({lease} s)", "lock_delay")
-        return lease - self.delay
+    @property
+    def terms(self) -> HolderTerms:
+        """The same, for the rules."""
+        interval = None if self.heartbeat_interval is None else _whole(self.heartbeat_interval)
+        return HolderTerms(
+            LONGEST_TIMEOUT_MS,
+            "manual" if self.manual_heartbeats else "quarterly" if interval is None else interval,
+            _whole(self.delay),
+            self.hold_on_unavailable,
+            None if self.max_hold is None else _whole(self.max_hold),
+        )
 
-    def interval(self, lease: float) -> float:
-        """Returns the seconds between heartbeats. Raises `InvalidRequest` if the interval is too long."""
-        return heartbeat_every(self.heartbeat_interval, self.believed(lease))
+    def believed(self, lease: float) -> float:
+        """The seconds of this lease that the holder believes in."""
+        return self.terms.believed(_whole(lease)) / 1000
+
+    def check(self, lease: float) -> None:
+        """Raises `InvalidRequest` where the settings cannot keep a lease of so many seconds."""
+        match self.terms.fault(_whole(lease)):
+            case "delay":
+                raise InvalidRequest(f"must be at least 0 and below the lease ({lease} s)", "lock_delay")
+            case "interval":
+                believed = lease - self.delay
+                raise InvalidRequest(f"must be above 0 and at most half the lease ({believed} s)", "heartbeat_interval")
 
 
 @dataclass(frozen=True)
@@ -113,7 +149,7 @@ class Keeping:
         """Ends a block: releases, within the rest of the lease or two seconds, and then in the background. An
         exception of the body is raised unchanged, whatever the outcome of the release."""
         try:
-            await self.release_soon(self._core.world.now() + LEAVE_BOUND)
+            await self.release_soon(self._core.world.now() + leave_bound(self.remaining()))
         except LockLost:
             if error is None:
                 raise
@@ -181,36 +217,34 @@ class BaseGuard(Keeping):
         *,
         name: LockName,
         lease_id: str,
-        lease: Lease,
+        sent: int,
         last_number: int,
         renewal: Renewal,
         holding: Holding,
         granted: Granted,
     ) -> None:
+        """`sent`: the time of the first sending of the grant's request, for the rules."""
         self._core = core
         self._name = name
         self._lease_id = lease_id
-        self._lease = lease
-        self._numbers: Numbers[HeartbeatContent] = Numbers(last_number)
         self._renewal = renewal
         self._holding = holding
         self._granted = granted
-        self._backoff = Backoff(core.world.chance)
+        grant = Grant(sent, round(renewal.lease * 1000), renewal.fencing_token, last_number)
+        self._holder: Holder[HeartbeatContent] = Holder(holding.terms, grant)
         self._state = threading.RLock()  # reentrant: a signal handler may release
-        self._sending = core.runtime.mutex()  # one heartbeat at a time
         self._over = core.runtime.event()  # lost, or its release has begun
-        self._loss: tuple[LossReason, LockView | None] | None = None
+        self._calls: dict[int, _Renewing] = {}
+        self._last_call = 0
+        self._told: LockLost | None = None  # the loss, where an answer told it
         self._trouble: Exception | None = None  # the failure of the last heartbeat
-        self._release_sent = False
+        self._returning: Happened | None = None  # the release that is under way
         self._leaving: Leaving | None = None  # once a release has begun
-        self._delivered = False
         self._begun: float | None = None  # the time of the guard's start
-        self._hold_ends = math.inf
         self.turn: Turn | None = None
         """The turn in the client's line, which ends with the hold."""
-        self._beat_at: float | None = None  # None: no heartbeat is planned, or one is in flight
         self._on_lost: list[Callback] = []
-        self._at_risk: list[_AtRisk] = []
+        self._at_risk: list[Callback] = []
 
     def __repr__(self) -> str:
         state = self.lost or ("released" if self._over.is_set() else "held")
@@ -249,32 +283,27 @@ class BaseGuard(Keeping):
     @property
     def lease(self) -> float:
         """The last renewed lease in seconds."""
-        return self._lease.seconds
+        return self._holder.lease / 1000
 
     def remaining(self) -> float:
         """Seconds for which nobody else can take the lock over without another heartbeat. 0.0 after the lock
         was lost or released."""
-        with self._state:
-            return 0.0 if self._look() else max(0.0, min(self._lease.ends, self._hold_ends) - self._core.world.now())
+        return self._holder.remaining(self._now()) / 1000
 
     @property
     def valid(self) -> bool:
         """Whether the lock is held, as far as can be known without asking. Once false, it stays false."""
-        with self._state:
-            return not self._look()
+        return self._holder.valid(self._now())
 
     @property
     def lost(self) -> LossReason | None:
         """The reason of the loss, or `None` while the lock is held and after its release."""
-        with self._state:
-            self._look()
-            return None if self._loss is None else self._loss[0]
+        return self._holder.loss(self._now())
 
     def ensure_held(self) -> None:
         """Raises `LockLost` unless `valid`. Sends nothing: cheap enough for every step of the work."""
-        with self._state:
-            if self._look():
-                raise self._error()
+        if not self.valid:
+            raise self._error()
 
     def on_lost(self, callback: Callback) -> None:
         """Runs the callback once, in the client's background, when the lock is lost; at once if it was lost
@@ -282,7 +311,7 @@ class BaseGuard(Keeping):
         """
         with self._state:
             self._on_lost.append(callback)
-            if self._look() and self._loss is not None:
+            if self.lost is not None:
                 self._core.runtime.schedule(self._tell_lost, self._core.world.now())
 
     def on_at_risk(self, threshold: Duration, callback: Callback) -> None:
@@ -292,30 +321,31 @@ class BaseGuard(Keeping):
         Raises `InvalidRequest` for a threshold that every lease reaches before its next heartbeat.
         """
         threshold = seconds_of(threshold, "threshold")
+        left = _whole(threshold)
         with self._state:
-            if not self._holding.manual_heartbeats:
-                rest = self._holding.believed(self._lease.seconds) - self._interval()
-                if threshold >= rest:
-                    raise InvalidRequest(f"must be below {rest} s, which are left when a heartbeat is due", "threshold")
-            self._at_risk.append(_AtRisk(self, threshold, callback))
-            self._plan()
+            terms, lease = self._holding.terms, self._holder.lease
+            if not self._holding.manual_heartbeats and terms.fault(lease, left) == "warning":
+                rest = (terms.believed(lease) - (terms.interval(terms.believed(lease)) or 0)) / 1000
+                raise InvalidRequest(f"must be below {rest} s, which are left when a heartbeat is due", "threshold")
+            self._at_risk.append(callback)
+            self._step(WarnAt(left))
 
     def detach(self) -> Handover:
         """Ends the heartbeats without a release, and returns the parts that `Client.resume` needs in another
         process. The guard ends as well. Raises `LockLost` unless the lock is held."""
         with self._state:
             self.ensure_held()
+            self._step("detach")
             self._end()
             self._end_turn()
-            self._delivered = True
-            return Handover(self.key, self._lease_id, self._numbers.last, self.sort_key)
+            return Handover(self.key, self._lease_id, self._holder.numbers.last, self.sort_key)
 
     # The rest is for this package.
 
     @property
     def ended(self) -> bool:
         """Whether there is nothing left to release: the lock was lost, or certainly released."""
-        return self._delivered or self.lost is not None
+        return self._holder.state in ("released", "detached") or self.lost is not None
 
     def start(self) -> None:
         """Begins the heartbeats, and the watch over the lease."""
@@ -325,11 +355,7 @@ class BaseGuard(Keeping):
         with self._state:
             self._core.guards.add(self)
             self._begun = self._core.world.now()
-            if self._holding.max_hold is not None:
-                self._hold_ends = self._begun + self._holding.max_hold
-            if not self._holding.manual_heartbeats:
-                self._beat_at = self._core.world.now() + self._pause()
-            self._plan()
+            self._step("start")
 
     def is_of(self, name: LockName) -> bool:
         """Whether this is a guard of this key."""
@@ -339,41 +365,49 @@ class BaseGuard(Keeping):
         """Releases, with retries until the deadline, and at least once. A later call, after a failure, leaves
         what the first call would have left."""
         with self._state:
-            if self._delivered:
-                return
             self._leaving = this = self._leaving or leaving or Leaving()
-            self._look()
-            if self._loss is not None:
+        while (give_back := self._give_back()) is None:
+            if self._holder.state in ("released", "detached"):
+                return
+            if (returning := self._returning) is None:
                 raise self._error()
-            self._end()
-
-        async def once(timeout: float) -> None:
-            first, self._release_sent = not self._release_sent, True
-            outcome = await self._send_release(timeout, this)
-            if outcome == "replayed" and first:
-                # Another caller ended it: an operator, or another process with this lease id.
-                raise LockLost("released", key=self.key, sort_key=self.sort_key)
+            await returning.wait(None)  # another caller releases it
+        lease = give_back.lease / 1000
 
         async def send() -> None:
-            await self._core.repeat(once, lease=self._lease.seconds, deadline=deadline)
-            self._delivered = True
+            done: Returned = Returned("failed")
+            try:
+                await self._core.repeat(partial(self._send_release, leaving=this), lease=lease, deadline=deadline)
+                done = Returned("done")
+            except LockLost as error:
+                self._told, done = error, Returned(WasLost(error.reason))
+                raise
+            finally:
+                with self._state:
+                    returning, self._returning = self._returning, None
+                    self._step(done)
+                if returning is not None:
+                    returning.set()
 
         try:
             await self._core.runtime.finish(send)
-        except LockLost as error:
-            with self._state:
-                self._lose(error.reason, error.lock)
-            raise
         finally:
             self._end_turn()
 
+    def _give_back(self) -> GiveBack | None:
+        """Ends the hold. Returns what is to be released, unless it is lost, released, or being released."""
+        with self._state:
+            give_back = self._step("release")[1]
+            if give_back is not None:
+                self._returning = self._core.runtime.event()
+                self._end()
+            return give_back
+
     async def release_at_exit(self, timeout: float) -> None:
         """Releases the lock that the program forgot, by one request: nothing can be repeated any more."""
-        with self._state:
-            if self._over.is_set():
-                return
-            self._end()
-            self._delivered = True
+        if self._over.is_set() or self._give_back() is None:
+            return
+        self._step(Returned("done"))
         _log.warning(
             "the lock %r was never released: it is released at the end of the program", self.key, extra=_about(self)
         )
@@ -384,38 +418,28 @@ class BaseGuard(Keeping):
 
     async def renew_with(self, content: HeartbeatContent) -> None:
         """Sends one heartbeat with this content, with retries while the lease lasts."""
-        if content.lease is None:
-            content = replace(content, lease=self._lease.seconds)
-        else:
+        if content.lease is not None:
             lease_to_ms(content.lease)
-            self._holding.interval(content.lease)
-        await self._sending.acquire()
-        try:
-            deadline = self._lease.ends
-            backoff = Backoff(self._core.world.chance)
-            while True:
-                self.ensure_held()
-                try:
-                    if await self._beat(content):
-                        return
-                except Superseded:
-                    pass  # again, under a higher number
-                except Unavailable as error:
-                    if self._core.world.now() >= deadline and self.valid:
-                        raise
-                    with self._state:
-                        pause = self._pause_after(error, backoff)
-                    await self._over.wait(pause)
-        finally:
-            self._sent()
-
-    def _sent(self) -> None:
-        """Lets the next heartbeat be sent. It is due now, if its time came before this one was through."""
-        self._sending.release()
+            self._holding.check(content.lease)
+        lease = None if content.lease is None else _whole(content.lease)
         with self._state:
-            if self._beat_at is None and not self._holding.manual_heartbeats:
-                self._beat_at = self._core.world.now()
-            self._plan()
+            self._last_call += 1
+            call, this = self._last_call, _Renewing(self._core.runtime.event())
+            self._calls[call] = this
+            send, _ = self._step(Renew(call, content, lease))
+        try:
+            # The caller carries out its own heartbeat. The background does so after a pause.
+            while send is not None and not this.done.is_set():
+                send = await self._send(send)
+            if send is not None:
+                self._core.runtime.schedule(partial(self._send_all, send), self._core.world.now())
+            await this.done.wait(None)
+        finally:
+            with self._state:
+                if self._calls.pop(call, None) is not None:
+                    self._step(Leave(call))
+        if this.error is not None:
+            raise this.error
 
     async def until_lost(self, timeout: float | None) -> LossReason | None:
         """Waits until the lock is lost or released, or for `timeout` seconds. Returns the reason of a
@@ -431,145 +455,85 @@ class BaseGuard(Keeping):
 
     def after_fork_in_child(self) -> None:
         """Leaves the lock to the parent."""
-        was_over = self._over.is_set()
-        self._state, self._sending = threading.RLock(), self._core.runtime.mutex()
+        self._state = threading.RLock()
         self._over = self._core.runtime.event()
         self._over.set()
-        if not was_over:
-            self._loss = ("forked", None)
+        self._holder.step("forked", self._now(), self._core.world)
 
-    def _interval(self) -> float:
-        return self._holding.interval(self._lease.seconds)
+    def _now(self) -> int:
+        return self._core.world.now_ms()
 
-    def _pause(self) -> float:
-        return heartbeat_pause(self._interval(), self._core.world.chance())
-
-    def _look(self) -> bool:
-        """Whether the guard has ended. Notices that the lease has run out. Needs `_state`, as all functions
-        below do."""
-        now = self._core.world.now()
-        if not self._over.is_set() and now >= min(self._lease.believed_until, self._hold_ends):
-            self._lose("expired" if now >= self._lease.believed_until else "max-hold", None)
-        return self._over.is_set()
-
-    def _end(self) -> None:
-        if self._begun is not None:
-            self._core.api.telemetry.held(self._core.world.now() - self._begun)
-            self._begun = None
-        self._over.set()
-        self._core.runtime.cancel(self._tick)
-
-    def view(self) -> LockView | None:
-        """How the lock is held; `None` once it is not."""
-        if self._over.is_set():
-            return None
-        version, lease, token = self._renewal.record_version_number, self._lease.seconds, self.fencing_token
-        return LockView(self.key, "held", self.owner_name or "", version, lease, self.sort_key, token)
-
-    def _end_turn(self) -> None:
-        if self.turn is not None:
-            self.turn.end()
-
-    def _lose(self, reason: LossReason, lock: LockView | None) -> None:
-        if self._loss is None:
-            self._loss = (reason, lock)
-            self._end()
-            self._end_turn()
-            self._core.api.telemetry.lost(reason)
-            _log.warning("the lock %r is lost: %s", self.key, reason, extra=_about(self, reason=reason))
-            self._core.runtime.schedule(self._tell_lost, self._core.world.now())
-
-    def _error(self) -> LockLost:
-        reason, lock = self._loss or ("released", None)
-        error = LockLost(reason, lock, key=self.key, sort_key=self.sort_key)
-        error.__cause__ = self._trouble if reason == "expired" else None
-        return error
-
-    def _plan(self) -> None:
-        """Schedules the next look."""
-        if not self._over.is_set():
-            times = [self._lease.believed_until, self._hold_ends]
-            times += [self._lease.ends - risk.threshold for risk in self._at_risk if not risk.told]
-            if self._beat_at is not None:
-                times.append(self._beat_at)
-            self._core.runtime.schedule(self._tick, min(times), at_exit=True)
+    def _step(
+        self, event: Event[HeartbeatContent], answer: Renewal | None = None, error: Exception | None = None
+    ) -> tuple[SendBeat[HeartbeatContent] | None, GiveBack | None]:
+        """Takes an event, and carries out what can be done at once. Returns what is to be sent."""
+        world, runtime = self._core.world, self._core.runtime
+        send: SendBeat[HeartbeatContent] | None = None
+        give_back: GiveBack | None = None
+        with self._state:
+            _, actions = self._holder.step(event, self._now(), world)
+            if isinstance(event, BeatEnded) and self._holder.trouble == event.send:
+                self._trouble = error or Unavailable("the answer arrived after its lease had ended")
+            for action in actions:
+                match action:
+                    case SendBeat():
+                        send = action
+                    case WakeAt(time):
+                        runtime.schedule(self._tick, time / 1000, at_exit=True)
+                    case TakeOver():
+                        self._renewal, self._trouble = cast(Renewal, answer), None
+                    case FinishRenew(call, outcome):
+                        if (this := self._calls.pop(call, None)) is not None:
+                            if outcome != "renewed":
+                                this.error = self._error() if outcome == "ended" else self._trouble
+                            this.done.set()
+                    case AtRisk(risk):
+                        runtime.schedule(partial(self._tell_at_risk, self._at_risk[risk]), world.now())
+                    case TellLost(reason):
+                        self._lost(reason)
+                    case GiveBack():
+                        give_back = action
+                    case _:  # a request that was abandoned comes to its end, which counts for nothing
+                        pass
+        return send, give_back
 
     async def _tick(self) -> None:
         if self._core.runtime.ends:
             await self.release_at_exit(_EXIT_TIMEOUT)
             return
-        now = self._core.world.now()
-        with self._state:
-            if self._look():
-                return
-            for risk in self._at_risk:
-                if not risk.told and now >= self._lease.ends - risk.threshold:
-                    risk.told = True
-                    self._core.runtime.schedule(risk.tell, now)
-            beat = False
-            if self._beat_at is not None and now >= self._beat_at:
-                self._beat_at = None  # a sender in flight plans the next one, at its end at the latest
-                beat = self._sending.try_acquire()
-            self._plan()
-        if beat:
-            try:
-                await self._beat(HeartbeatContent(self._lease.seconds))
-            except Superseded:
-                pass  # again at once, under a higher number
-            except Exception as error:
-                if self._loss is not None or not self._over.is_set():  # no release crossed with it
-                    _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
-            finally:
-                self._sent()
+        send, _ = self._step("tick")
+        if send is not None:
+            await self._send_all(send)
 
-    async def _beat(self, content: HeartbeatContent) -> bool:
-        """Sends the heartbeat without an answer again, or else this one, and handles the outcome. Returns
-        whether it was this one. Needs `_sending`."""
-        world = self._core.world
-        with self._state:
-            self._beat_at = None
-            now = world.now()
-            numbered = self._numbers.next(content, now, world.new_id)
-            sent = numbered.content.lease or self._lease.seconds
-            timeout = request_timeout(self._holding.believed(sent), self._lease.believed_until - now)
-            self._lease.send(now, numbered.sequence, sent)
-            self._plan()
+    async def _send_all(self, send: SendBeat[HeartbeatContent]) -> None:
+        """Sends a heartbeat, and what follows it at once."""
+        following: SendBeat[HeartbeatContent] | None = send
+        while following is not None:
+            following = await self._send(following)
+
+    async def _send(self, send: SendBeat[HeartbeatContent]) -> SendBeat[HeartbeatContent] | None:
+        """Sends a heartbeat. Returns the one that follows at once."""
+        beat: Beat[HeartbeatContent] = send.beat.content
+        content = replace(beat.change or HeartbeatContent(), lease=beat.lease / 1000)
+        numbered = Numbered(send.beat.sequence, send.beat.request_id, content, send.beat.sent / 1000)
+        answer: Renewal | None = None
+        error: BaseException | None = None
+        end: Reply | Cause
         try:
-            renewal = await self._measured(numbered, timeout)
-        except LockLost as error:
-            with self._state:
-                self._numbers.ended("told")
-                if not self._over.is_set():
-                    self._lose(error.reason, error.lock)
-            raise
-        except Superseded as error:
-            with self._state:
-                self._numbers.ended(error.sequence)
-                if error.fencing_token is not None:
-                    self._same_token(error.fencing_token)
-                self._beat_next(world.now())
-            raise
-        except BaseException as error:
-            with self._state:
-                self._numbers.ended(ending_of(error))
-                if isinstance(error, Exception):
-                    self._failed(error)
-            raise
-        with self._state:
-            self._numbers.ended("told")
-            if self._look():  # the answer came after the lease had ended: too late to believe again
-                raise self._error()
-            self._same_token(renewal.fencing_token)
-            self._lease.answered(renewal.lease)
-            if self._look():
-                raise self._error()
-            self._renewal = renewal
-            self._trouble = None
-            self._backoff = Backoff(world.chance)
-            for risk in self._at_risk:
-                risk.told = False
-            self._beat_next(numbered.sent + self._pause())
-        return numbered.content is content
+            answer = await self._measured(numbered, send.timeout / 1000)
+            end = Renewed(round(answer.lease * 1000), answer.fencing_token, answer.wanted)
+        except BaseException as failure:
+            error, end = failure, _end_of(failure)
+            if isinstance(failure, LockLost):
+                self._told = self._told or failure
+            if not isinstance(failure, Exception):
+                self._step(BeatEnded(send.send, end))
+                raise
+        was_under_way = self._holder.under_way == send.send  # no release crossed with it
+        following, _ = self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))
+        if error is not None and was_under_way:
+            _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
+        return following
 
     async def _measured(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         world, result = self._core.world, "renewed"
@@ -582,30 +546,37 @@ class BaseGuard(Keeping):
         finally:
             self._core.api.telemetry.heartbeat(world.now() - begun, result)
 
-    def _same_token(self, token: int) -> None:
-        """Raises `LockLost` if the row has a token that was not granted: the token of a late ghost."""
-        if token != self._renewal.fencing_token:
-            self._lose("taken-over", None)
-            raise self._error()
+    def _end(self) -> None:
+        if self._begun is not None:
+            self._core.api.telemetry.held(self._core.world.now() - self._begun)
+            self._begun = None
+        self._over.set()
+        self._core.runtime.cancel(self._tick)
 
-    def _beat_next(self, at: float) -> None:
-        if not self._holding.manual_heartbeats:
-            self._beat_at = at
-        self._plan()
+    def view(self) -> LockView | None:
+        """How the lock is held; `None` once it is not."""
+        if self._over.is_set():
+            return None
+        version, token = self._renewal.record_version_number, self.fencing_token
+        return LockView(self.key, "held", self.owner_name or "", version, self.lease, self.sort_key, token)
 
-    def _failed(self, error: Exception) -> None:
-        """Plans the next try: the failure says nothing about the lock."""
-        now = self._core.world.now()
-        self._trouble = error
-        next_try = now + self._pause_after(error, self._backoff)
-        unreachable = isinstance(error, Unavailable) or not isinstance(error, LeaseholdError)
-        if self._holding.hold_on_unavailable and unreachable and not self._look():
-            self._lease.hold_on(now if self._holding.manual_heartbeats else next_try)
-        self._beat_next(next_try)
+    def _end_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.end()
 
-    def _pause_after(self, error: Exception, backoff: Backoff) -> float:
-        left = self._lease.ends - self._core.world.now()
-        return heartbeat_retry_pause(backoff.pause(getattr(error, "retry_after", 0.0)), left)
+    def _lost(self, reason: LossReason) -> None:
+        self._end()
+        self._end_turn()
+        self._core.api.telemetry.lost(reason)
+        _log.warning("the lock %r is lost: %s", self.key, reason, extra=_about(self, reason=reason))
+        self._core.runtime.schedule(self._tell_lost, self._core.world.now())
+
+    def _error(self) -> LockLost:
+        reason = self.lost or "released"
+        told = self._told if self._told is not None and self._told.reason == reason else None
+        error = LockLost(reason, None if told is None else told.lock, key=self.key, sort_key=self.sort_key)
+        error.__cause__ = self._trouble if reason == "expired" else None
+        return error
 
     async def _tell_lost(self) -> None:
         with self._state:
@@ -613,17 +584,37 @@ class BaseGuard(Keeping):
         for callback in callbacks:
             await call_back(callback, self)
 
+    async def _tell_at_risk(self, callback: Callback) -> None:
+        if not self._over.is_set():
+            await call_back(callback, self)
+
+
+def _end_of(error: BaseException) -> Reply | Cause:
+    """The end of a heartbeat that raised this error, for the rules."""
+    match error:
+        case LockLost(reason=reason):
+            return WasLost(reason)
+        case Superseded(sequence=sequence, fencing_token=token):
+            return TokenSuperseded(sequence, token)
+    return cast("Reply | Cause", end_of(error))
+
+
+@dataclass
+class _Renewing:
+    """A caller that waits for its heartbeat."""
+
+    done: Happened
+    error: Exception | None = None
+
 
 class BaseLockGuard(BaseGuard):
     """A lock that was granted."""
-
-    _wanted = False
 
     @property
     def wanted(self) -> bool:
         """Whether somebody waits for the lock, as far as a heartbeat has told. A holder may release the lock
         earlier than planned."""
-        return self._wanted
+        return self._holder.wanted
 
     @property
     def previous_owner_name(self) -> str | None:
@@ -642,9 +633,7 @@ class BaseLockGuard(BaseGuard):
 
     async def _send_heartbeat(self, numbered: Numbered[HeartbeatContent], timeout: float) -> Renewal:
         token = self._renewal.fencing_token
-        renewal = await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
-        self._wanted = self._wanted or renewal.wanted
-        return renewal
+        return await self._core.api.heartbeat(self._name, self._lease_id, numbered, timeout, token)
 
     async def _send_release(self, timeout: float, leaving: Leaving) -> ReleaseOutcome:
         ended = await self._core.api.release(self._name, self._lease_id, timeout, leaving)
@@ -696,17 +685,3 @@ class BasePermitGuard(BaseGuard):
 
 
 B = TypeVar("B", bound=BaseGuard)
-
-
-class _AtRisk:
-    """A callback for a lease that was not renewed in time."""
-
-    def __init__(self, guard: BaseGuard, threshold: float, callback: Callback) -> None:
-        self.threshold = threshold
-        self.told = False
-        self._guard = guard
-        self._callback = callback
-
-    async def tell(self) -> None:
-        if not self._guard._over.is_set():
-            await call_back(self._callback, self._guard)

@@ -10,9 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 from ._acquisition import Held
 from ._api import Leaving
-from ._guard import Holding
 from ._runtime import run
-from ._timing import OPERATION_BOUND, heartbeat_every
+from ._timing import OPERATION_BOUND, heartbeat_interval_ms
 from .client import Client
 from .errors import InvalidRequest, LeaseholdError, LockLost, LossReason
 from .guard import Guard
@@ -86,8 +85,6 @@ class InvocationGuard:
     """
 
     def __init__(self, guard: Guard, deadline: Deadline) -> None:
-        # The lease shrinks towards the deadline, and the heartbeats keep pace with it.
-        guard._holding = Holding(manual_heartbeats=True)
         self.leaving: Leaving | None = None
         """What the release leaves, if the work came to its end."""
         self._guard = guard
@@ -223,7 +220,7 @@ class InvocationGuard:
             _log.warning("%s could not be released, and is free at the end of its lease: %s", self, error)
 
     def _pause(self) -> float:
-        return max(PULSE, heartbeat_every(None, self._guard.lease))
+        return max(PULSE, heartbeat_interval_ms(int(self._guard.lease * 1000)) / 1000)
 
     def _is_frozen(self) -> bool:
         """Looks for a freeze since the last sign of life. Returns whether no heartbeat was sent and answered since."""

@@ -304,9 +304,7 @@ class PermitsAcquisition(Requests[_Request], Generic[P]):
             self._refresh_at = answer.sent + self._want.ticket_lease / 3
             return None
         self._core.entries.age(self.name, answer.epoch)
-        granted = self._believe(
-            answer.renewal.lease, Granted(answer.outcome, answer.owner_name, capacity=answer.capacity)
-        )
+        granted = self._believe(Granted(answer.outcome, answer.owner_name, capacity=answer.capacity))
         return self._guarded(self._guard, answer.renewal, granted)
 
     async def _call(self, numbered: Numbered[_Request], timeout: float) -> PermitsGrant | Ticketed:

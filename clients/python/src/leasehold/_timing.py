@@ -22,8 +22,7 @@ OPERATION_BOUND_MS = 10_000
 OPERATION_BOUND = OPERATION_BOUND_MS / 1000
 """Bound of the retries of an operation that is not an acquire or a heartbeat."""
 
-LEAVE_BOUND_MS = 2000
-LEAVE_BOUND = LEAVE_BOUND_MS / 1000
+_LEAVE_BOUND_MS = 2000
 """Bound of the release at the end of a block, and of `close`. The release then goes on in the background."""
 
 SIDE_BY_SIDE = 32
@@ -50,7 +49,7 @@ _SHORTEST_POLL = 0.05
 
 _LONGEST_RETRY_AFTER = 60.0
 
-_SHORTEST_RETRY_PAUSE = 0.01
+_SHORTEST_RETRY_PAUSE_MS = 10
 """The shortest pause, which keeps retries from running in a tight loop."""
 
 
@@ -68,24 +67,34 @@ def stale_after(lease: float) -> float:
     return math.ceil(round(lease * 1001, 6)) / 1000
 
 
-def heartbeat_every(chosen: float | None, lease: float) -> float:
-    """The chosen interval, or a quarter of the lease. Raises `InvalidRequest` above half the lease."""
-    if chosen is None:
-        return lease / 4
-    if not 0 < chosen <= lease / 2:
-        raise InvalidRequest(f"must be above 0 and at most half the lease ({lease} s)", "heartbeat_interval")
-    return chosen
+def heartbeat_interval_ms(lease: int) -> int:
+    """The interval of heartbeats that the caller did not choose: a quarter of the lease."""
+    return lease // 4
 
 
-def heartbeat_pause(interval: float, chance: float) -> float:
-    """The pause is shorter by up to a tenth, so that the heartbeats of many locks do not move in step."""
-    return interval * (1 - 0.1 * chance)
+def longest_heartbeat_interval_ms(lease: int) -> int:
+    """The longest interval of heartbeats that can keep a lease: half of it."""
+    return lease // 2
 
 
-def heartbeat_retry_pause(pause: float, left: float) -> float:
-    """The pause is at most a third of the rest of the lease: patience must not cost the lock. With nothing
-    left, the holder holds through an outage by `hold_on_unavailable`, and there is no hurry."""
-    return pause if left <= 0 else max(_SHORTEST_RETRY_PAUSE, min(pause, left / 3))
+def heartbeat_pause_ms(interval: int, chance: float) -> int:
+    """The time from the sending of one heartbeat to the next: shorter by up to a tenth."""
+    return interval - math.floor(interval * (0.1 * chance))
+
+
+def heartbeat_retry_pause_ms(pause: int, left: int) -> int:
+    """The pause before a heartbeat is retried: at least 10 ms, and at most a third of the rest of the lease."""
+    return max(_SHORTEST_RETRY_PAUSE_MS, pause if left <= 0 else min(pause, left // 3))
+
+
+def leave_bound_ms(left: int) -> int:
+    """The wait for a release at the end of a block, with this much of the lease left."""
+    return min(left, _LEAVE_BOUND_MS)
+
+
+def leave_bound(left: float = math.inf) -> float:
+    """The same in seconds, and for `close`."""
+    return min(left, _LEAVE_BOUND_MS / 1000)
 
 
 def retry_after(header: str | None) -> float:
@@ -185,51 +194,3 @@ class Budget:
         if self._relative and (self._version is None or (self._extend and version != self._version)):
             self._version = version
             self.deadline = now + stale_after(lease) + self._margin
-
-
-class Lease:
-    """The time until which a holder may believe in its lock, by its own clock.
-
-    A lease counts from before its request was first sent. A request without an answer may be carried out,
-    and writes the lease that it carries. From the moment that a shorter lease is sent, the holder believes in
-    no more than that, until a request with the same or a higher number is answered.
-    """
-
-    def __init__(self, delay: float = 0.0) -> None:
-        """`delay`: seconds at the end of each lease in which the holder does not believe in it."""
-        self.seconds = 0.0
-        """The lease that the last answer named."""
-        self._delay = delay
-        self._valid_until = -math.inf
-        self._sent: tuple[int, float] = (0, 0.0)  # number and time of the last request
-        self._caps: dict[int, float] = {}  # number -> the end of the lease, if the request was carried out
-        self._faith = -math.inf
-
-    def send(self, now: float, number: int, seconds: float | None) -> None:
-        """Records that a request is about to be sent, or sent again. `seconds` is the lease that it carries;
-        `None`: the record's."""
-        if number != self._sent[0]:
-            self._sent = (number, now)
-            self._caps[number] = math.inf if seconds is None else now + seconds - self._delay
-
-    def answered(self, seconds: float) -> None:
-        """Records that the last request was carried out; the answer names this lease."""
-        number, sent = self._sent
-        self.seconds = seconds
-        self._valid_until = sent + seconds - self._delay
-        self._caps = {other: until for other, until in self._caps.items() if other > number}
-
-    def hold_on(self, next_try: float) -> None:
-        """Believes for one lease from the next try, though the service cannot be reached. Another owner may
-        hold the lock."""
-        self._faith = next_try + self.seconds - self._delay
-
-    @property
-    def ends(self) -> float:
-        """The time until which nobody else can have taken the lock over."""
-        return min(self._valid_until, *self._caps.values(), math.inf)
-
-    @property
-    def believed_until(self) -> float:
-        """The time of `ends`, or a later one by `hold_on`."""
-        return max(self.ends, self._faith)

@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -177,7 +176,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
             for lock in error.locks:
                 self._see(lock)
             return self._shown(error.lock)
-        granted = self._believe(grants.lease, Granted("created", grants.owner_name))
+        granted = self._believe(Granted("created", grants.owner_name))
         for name in self._names:
             self._core.observations.forget(name)
         return self._guard([self._member(name, grants, granted) for name in self._names])
@@ -200,7 +199,7 @@ class Together(Asking["_wire.AcquireAllRequest", L], Generic[L]):
             self._core,
             name=name,
             lease_id=self._lease_id,
-            lease=deepcopy(self._lease),
+            sent=self._sent,
             last_number=self._numbers.last,
             renewal=renewal,
             holding=self._holding,

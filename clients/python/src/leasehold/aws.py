@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 from ._messages import Answer, Call, Request, content_of, parsed
 from .errors import Forbidden, InvalidRequest
 
-_LOCKS = {
+_ACTIONS = {
     "/v1/acquire": "acquire",
     "/v1/acquire-all": "acquire-all",
     "/v1/heartbeat": "heartbeat",
@@ -30,10 +30,6 @@ _LOCKS = {
     "/v1/break": "break",
     "/v1/occurrence": "occurrence",
     "/v1/lock": "get",
-}
-"""The actions of the function for locks, by the path of their operation."""
-
-_SEMAPHORES = {
     "/v1/semaphore": "semaphore-get",
     "/v1/semaphore/acquire": "semaphore-acquire",
     "/v1/semaphore/enqueue": "semaphore-enqueue",
@@ -42,6 +38,7 @@ _SEMAPHORES = {
     "/v1/semaphore/break": "semaphore-break",
     "/v1/semaphore/capacity": "semaphore-capacity",
 }
+"""The actions of the function for locks and semaphores, by the path of their operation."""
 
 _TRANSACTIONS = {
     "/v1/transactions/begin": "begin",
@@ -99,11 +96,10 @@ def _service_at(url: str) -> str:
 class Function:
     """`Client(Function("leasehold-invoke"))`: invokes the functions directly, without an API before them.
 
-    `name` is the name or the ARN of the function for locks; `qualifier` a version or an alias of it.
-    `semaphore_function` and `transact_function` name those for semaphores, and for transactions and items:
-    without them, these are refused. Listings and watches need the HTTP API; a waiter polls. The caller needs
-    `lambda:InvokeFunction`. `region` and `credentials` are found as by `SigV4`; `endpoint_url` overrides
-    AWS's own.
+    `name` is the name or the ARN of the function for locks and semaphores; `qualifier` a version or an alias of
+    it. `transact_function` names the one for transactions and items: without it, these are refused. Listings and
+    watches need the HTTP API; a waiter polls. The caller needs `lambda:InvokeFunction`. `region` and `credentials`
+    are found as by `SigV4`; `endpoint_url` overrides AWS's own.
     """
 
     def __init__(
@@ -111,7 +107,6 @@ class Function:
         name: str,
         *,
         qualifier: str | None = None,
-        semaphore_function: str | None = None,
         transact_function: str | None = None,
         region: str | None = None,
         credentials: Credentials | None = None,
@@ -125,7 +120,6 @@ class Function:
         self.calls_out = True
         self._name = name
         self._qualifier = qualifier
-        self._semaphore_function = semaphore_function
         self._transact_function = transact_function
 
     def make(self, call: Call) -> Request:
@@ -140,13 +134,9 @@ class Function:
 
     def _invocation(self, path: str) -> tuple[str, str]:
         """The URL that invokes the function for this path, and the action there."""
-        if path in _LOCKS:
+        if path in _ACTIONS:
             qualifier = "" if self._qualifier is None else f"?Qualifier={quote(self._qualifier, safe='')}"
-            return self._url_of(self._name) + qualifier, _LOCKS[path]
-        if path in _SEMAPHORES:
-            if self._semaphore_function is None:
-                raise InvalidRequest("must be named, for semaphores", "semaphore_function")
-            return self._url_of(self._semaphore_function), _SEMAPHORES[path]
+            return self._url_of(self._name) + qualifier, _ACTIONS[path]
         if path in _TRANSACTIONS:
             if self._transact_function is None:
                 raise InvalidRequest("must be named, for transactions and items", "transact_function")

@@ -35,7 +35,7 @@ from ._messages import Auth, Service, Token, service_of
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import Threads
-from ._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
+from ._timing import SIDE_BY_SIDE, Wait, leave_bound
 from ._tls import ClientCert, Path, tls_context
 from ._watching import Observer
 from ._world import World
@@ -511,7 +511,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         be repeated.
         """
         self._core.closed.set()
-        deadline = self._core.world.now() + LEAVE_BOUND
+        deadline = self._core.world.now() + leave_bound()
         errors: list[Exception] = []
 
         def release(guard: Kept) -> None:

@@ -258,8 +258,7 @@ async fn pause_of_the_process_is_noticed() {
 async fn service_comes_from_options_or_the_environment() {
     let service = Service::start().await;
     // An option outdoes the variables.
-    let variables =
-        [("LEASEHOLD_LAMBDA", "locks"), ("LEASEHOLD_LAMBDA_SEMAPHORES", "locks"), ("LEASEHOLD_URL", "none")];
+    let variables = [("LEASEHOLD_LAMBDA", "locks"), ("LEASEHOLD_URL", "none")];
     let agent = service.agent_with(&variables).await;
     assert_eq!(agent.get("/health").await.0, 200);
     assert_eq!(service.agent_with(&[("LEASEHOLD_SIGV4", "off")]).await.get("/health").await.0, 200);

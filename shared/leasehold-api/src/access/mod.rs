@@ -8,7 +8,7 @@ use leasehold_protocol::Principal;
 use leasehold_wire::operation::{Operation, Scope};
 use leasehold_wire::{Problem, ProblemType};
 
-pub use principal::{anonymous, direct, from_arn, from_claim};
+pub use principal::{anonymous, direct, from_arn, from_authorizer, from_claim, from_lattice};
 pub use scopes::Scopes;
 
 /// The rules of one deployment. Without rules, every caller may touch every key.

@@ -13,7 +13,8 @@ impl Pattern {
         let mistake = match pattern {
             "*" | "anonymous" | "direct" => None,
             "jwt:" => Some("lacks a claim's value: no token without one is let in"),
-            _ if pattern.starts_with("jwt:") => None,
+            "authorizer:" => Some("lacks a name: an authorizer that gives none lets nobody in"),
+            _ if pattern.starts_with("jwt:") || pattern.starts_with("authorizer:") => None,
             _ => arn_mistake(pattern),
         };
         mistake.map_or_else(|| Ok(Self(pattern.to_owned())), |mistake| Err(format!("{pattern:?} {mistake}.")))
@@ -28,7 +29,9 @@ impl Pattern {
 fn arn_mistake(pattern: &str) -> Option<&'static str> {
     let fields: Vec<_> = pattern.splitn(6, ':').collect();
     let [scheme, partition, service, region, account, resource] = fields[..] else {
-        return Some("is no principal: write an ARN, jwt: and a claim's value, direct, anonymous, or * for everyone");
+        return Some(
+            "is no principal: write an ARN, jwt: and a claim's value, authorizer: and a name, direct, anonymous, or * for everyone",
+        );
     };
     let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
     let is_account =
@@ -113,6 +116,8 @@ mod tests {
             ("jwt:team-*", "jwt:team-blue/admin", false),
             ("jwt:team-*", "jwt:my-team-blue", false),
             ("jwt:*", "jwt:*", true),
+            ("authorizer:team-*", "authorizer:team-blue", true),
+            ("authorizer:*", "jwt:team-blue", false),
             ("jwt:a", "jwt:*", false),
             ("jwt:*", "direct", false),
             ("jwt:repo:org/app:ref:refs/heads/*", "jwt:repo:org/app:ref:refs/heads/main", true),
@@ -136,6 +141,7 @@ mod tests {
             ("Direct", "is no principal"),
             ("direct:", "is no principal"),
             ("jwt:", "lacks a claim's value"),
+            ("authorizer:", "lacks a name"),
             ("arn:aws:iam::123456789012", "is no principal"),
             ("urn:aws:iam::123456789012:role/a", "is no ARN of AWS"),
             ("arn:azure:iam::123456789012:role/a", "is no ARN of AWS"),

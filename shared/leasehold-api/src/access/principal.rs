@@ -38,6 +38,25 @@ pub fn from_claim(value: &str) -> Option<Principal> {
     Principal::new(format!("jwt:{value}")).ok().filter(|_| !value.is_empty())
 }
 
+/// The name of a caller whom a Lambda authorizer of the gateway names. An empty value gives no name.
+pub fn from_authorizer(value: &str) -> Option<Principal> {
+    Principal::new(format!("authorizer:{value}")).ok().filter(|_| !value.is_empty())
+}
+
+/// The name of a caller that signs its requests to VPC Lattice, from the ARN that Lattice reports. That of a role's
+/// session may name IAM in place of STS, and a role may stand there with its path.
+pub fn from_lattice(arn: &str) -> Option<Principal> {
+    let (before, resource) = arn.rsplit_once(':')?;
+    match resource.split_once('/') {
+        Some(("assumed-role", _)) => from_arn(&arn.replacen(":iam:", ":sts:", 1)),
+        Some(("role", name)) => {
+            let name = name.rsplit('/').next()?;
+            from_arn(&format!("{}:assumed-role/{name}/session", before.replacen(":iam:", ":sts:", 1)))
+        }
+        _ => from_arn(arn),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +106,25 @@ mod tests {
         ] {
             assert_eq!(named(from_arn(arn)), None, "{arn}");
         }
+    }
+
+    #[test]
+    fn lattice_names_roles_as_other_gateways_do() {
+        for arn in [
+            "arn:aws:iam::123456789012:assumed-role/deploy/session",
+            "arn:aws:sts::123456789012:assumed-role/deploy/session",
+            "arn:aws:iam::123456789012:role/deploy",
+            "arn:aws:iam::123456789012:role/service-role/deploy",
+        ] {
+            assert_eq!(named(from_lattice(arn)).as_deref(), Some("arn:aws:iam::123456789012:role/deploy"), "{arn}");
+        }
+        let user = "arn:aws:iam::123456789012:user/eng/bob";
+        assert_eq!(named(from_lattice(user)).as_deref(), Some(user));
+        for arn in ["", "direct", "arn:aws:iam::123456789012:role/", "arn:aws:lambda::123456789012:role/deploy"] {
+            assert_eq!(named(from_lattice(arn)), None, "{arn}");
+        }
+        assert_eq!(named(from_authorizer("direct")).as_deref(), Some("authorizer:direct"));
+        assert_eq!(named(from_authorizer("")), None);
     }
 
     #[test]

@@ -147,10 +147,11 @@ impl Function {
         }
     }
 
-    /// Answers one event of API Gateway or of a Function URL, if it asks for one of these operations.
+    /// Answers one event of API Gateway, a Function URL, a load balancer or VPC Lattice, if it asks for one of these
+    /// operations.
     ///
     /// # Errors
-    /// The event is not from API Gateway.
+    /// The event is from no gateway.
     pub async fn answer_http(
         &self,
         routes: &[&'static Route<Service>],

@@ -56,6 +56,8 @@ pub const LEASE_WITHOUT_HEARTBEATS_MS: u64 = 24 * 60 * 60 * 1000;
 const SHORT_LEASE_MS: u64 = 20_000;
 /// The number of states that can be changed at the same time.
 const TURNS: usize = 64;
+/// The title of a refusal of a lock, for people.
+const HELD_TITLE: &str = "The state is locked";
 /// The number of tries to break a lock that somebody renews.
 const BREAKS: usize = 5;
 
@@ -69,23 +71,31 @@ struct Backend {
 }
 
 /// The routes of the states in a folder.
-pub(crate) fn routes(locks: Service, states: States) -> Router {
+pub(crate) fn routes(locks: Service, states: Arc<States>) -> Router {
     let backend = Backend::new(locks, states);
     Router::new().route(PATH, any(respond)).route(LOCK_PATH, any(respond)).with_state(backend)
+}
+
+/// Checks that a state could be written.
+pub(crate) async fn check(states: Arc<States>) -> Result<(), Problem> {
+    on_disk(move || states.check().map_err(|error| failing(&error))).await
 }
 
 async fn respond(State(backend): State<Backend>, request: Request) -> Response {
     let span = tracing::info_span!("terraform");
     backend.respond(request).instrument(span).await.unwrap_or_else(|problem| match problem.problem_type {
-        ProblemType::Held | ProblemType::Lost => locked(&problem),
+        ProblemType::Held => {
+            locked(&Problem { title: HELD_TITLE.to_owned(), detail: held_detail(&problem), ..problem })
+        }
+        ProblemType::Lost => locked(&problem),
         _ => refusal(&problem),
     })
 }
 
 impl Backend {
-    fn new(locks: Service, states: States) -> Self {
+    fn new(locks: Service, states: Arc<States>) -> Self {
         let turns = Arc::new(std::array::from_fn(|_| Arc::default()));
-        Self { locks, states: Arc::new(states), turns, watched: Watched::default() }
+        Self { locks, states, turns, watched: Watched::default() }
     }
 
     async fn respond(&self, request: Request) -> Result<Response, Problem> {
@@ -124,7 +134,8 @@ impl Backend {
         let (states, name) = (Arc::clone(&self.states), asked.name.clone());
         let state = on_disk(move || states.read(&name).map_err(|error| failing(&error))).await?;
         let state = state.ok_or_else(|| {
-            Problem::new(ProblemType::NotFound, format!("There is no state {} yet.", asked.name.as_str()))
+            let detail = format!("There is no state {} yet.", asked.name.as_str());
+            Problem { title: "There is no such state".to_owned(), ..Problem::new(ProblemType::NotFound, detail) }
         })?;
         let memory = buffers::reserve_answer(state.len()).await?;
         Ok(answer(StatusCode::OK, "application/json", with_memory(state, memory)))
@@ -331,6 +342,15 @@ fn done() -> Response {
     answer(StatusCode::OK, "application/json", Body::empty())
 }
 
+/// What a user of Terraform can do about a lock that somebody holds.
+fn held_detail(problem: &Problem) -> String {
+    let owner = problem.lock.as_ref().map_or("someone else", |lock| lock.owner_name.as_str());
+    format!(
+        "The state is locked by {owner}. Wait for it with `-lock-timeout`, or with `leasehold terraform --wait`. Where its run is gone, \
+         `terraform force-unlock` frees it."
+    )
+}
+
 fn conflict(detail: &str) -> Problem {
     Problem::new(ProblemType::Lost, detail)
 }
@@ -359,7 +379,7 @@ mod tests {
         let schema = TableSchema::new("leasehold");
         ensure_table(&client, &schema).await.expect("a table");
         let locks = Service::new(LockTable::new(client, schema, Policy::default(), Clock::system()));
-        Backend::new(locks, States::open(folder).expect("a folder"))
+        Backend::new(locks, Arc::new(States::open(folder).expect("a folder")))
     }
 
     fn asked(id: &str) -> (Asked, String) {

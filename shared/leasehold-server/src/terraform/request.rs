@@ -69,7 +69,7 @@ impl Asked {
         #[derive(Deserialize)]
         struct Query {
             state: Option<String>,
-            #[serde(rename = "ID")]
+            #[serde(rename = "ID", alias = "id")]
             id: Option<String>,
         }
         let action = Action::of(&parts.method, parts.uri.path())?;
@@ -118,8 +118,12 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
 /// # Errors
 /// `invalid-request`, if the request says another checksum: its body was damaged on the way.
 pub(super) fn check_md5(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
-    let Some(said) = headers.get("content-md5") else { return Ok(()) };
-    if said.as_bytes() == STANDARD.encode(Md5::digest(body)).as_bytes() {
+    let mut said = headers.get_all("content-md5").into_iter().peekable();
+    if said.peek().is_none() {
+        return Ok(());
+    }
+    let checksum = STANDARD.encode(Md5::digest(body));
+    if said.all(|said| said.as_bytes() == checksum.as_bytes()) {
         return Ok(());
     }
     Err(Problem::invalid("Content-MD5", "Content-MD5 is not the checksum of the body. Nothing was written."))
@@ -146,7 +150,7 @@ impl LockInfo {
     /// The description in a body. `force-unlock` sends none.
     pub(super) fn parse(body: &[u8]) -> Result<Option<Self>, Problem> {
         // Some clients write `null` for no description.
-        if body.is_empty() || body == b"null" {
+        if matches!(body.trim_ascii(), b"" | b"null") {
             return Ok(None);
         }
         let unread = |error| {

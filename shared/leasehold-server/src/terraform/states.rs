@@ -64,13 +64,24 @@ pub struct States {
 }
 
 impl States {
-    /// Opens the folder, and makes it where it is missing. Nobody but its owner can read it then.
+    /// Opens the folder, and makes it where it is missing. Nobody but its owner can read it then. The folder around it
+    /// must be there: a mistyped path makes no new place for states.
     ///
     /// # Errors
     /// The folder cannot be used, or another process uses it.
     pub fn open(folder: &Path) -> Result<Self, StatesError> {
         let failed = |error| StatesError::Folder(folder.to_owned(), error);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        match fs::DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let missing = "the folder around it is missing; make that first, or correct the path";
+                return Err(failed(io::Error::new(ErrorKind::NotFound, missing)));
+            }
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        if is_open_to_others(folder).map_err(failed)? {
+            tracing::warn!(folder = %folder.display(), "other users of this machine can enter the folder of Terraform's states");
+        }
         // The folder itself: each path to it shares this lock.
         let in_use = File::open(folder).map_err(failed)?;
         match in_use.try_lock() {
@@ -91,6 +102,14 @@ impl States {
             return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
         }
         Ok(state)
+    }
+
+    /// Checks that the folder is there, and takes a file.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if !self.is_in_place()? {
+            return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
+        }
+        self.written(b"health\n").map(drop)
     }
 
     fn is_in_place(&self) -> io::Result<bool> {
@@ -165,6 +184,11 @@ impl States {
     }
 }
 
+/// Whether somebody else than the owner may look at the folder's files or go into it.
+fn is_open_to_others(folder: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(folder)?.mode() & 0o077 != 0)
+}
+
 /// Removes what a process that was killed left.
 fn remove_unfinished(folder: &Path) -> io::Result<()> {
     for file in fs::read_dir(folder)? {
@@ -208,6 +232,24 @@ mod tests {
         assert!(matches!(States::open(&link), Err(StatesError::InUse(_))));
         drop(states);
         States::open(&link).expect("free again");
+    }
+
+    #[test]
+    fn folder_is_refused_when_the_one_around_it_is_missing() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let refused = States::open(&folder.path().join("mistyped/states")).expect_err("nowhere");
+        assert!(refused.to_string().contains("make that first"), "{refused}");
+        assert!(!folder.path().join("mistyped").exists());
+        let path = folder.path().join("states");
+        drop(States::open(&path).expect("made"));
+        assert!(!is_open_to_others(&path).expect("there"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("changed");
+        assert!(is_open_to_others(&path).expect("there"));
+        drop(States::open(&path).expect("it is the operator's choice"));
+        fs::write(folder.path().join("file"), "").expect("written");
+        States::open(&folder.path().join("file")).expect_err("no folder");
     }
 
     #[test]

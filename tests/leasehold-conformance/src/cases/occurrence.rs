@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Lock, fresh, merged, number};
+use crate::bench::{Bench, Lock, epoch_ms, fresh, merged, number};
 use crate::reply::{Grant, Reply};
 
 const TWO: &str = "2026-11-21T02";
@@ -226,7 +226,7 @@ pub(super) async fn token_rises_when_the_row_of_an_occurrence_is_gone(bench: Ben
 const YEAR: u64 = 365 * 24 * 3600;
 
 fn epoch_seconds() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs()
+    epoch_ms() / 1000
 }
 
 /// The time at which TTL may delete the row. TTL ignores an attribute that is no number.

@@ -123,6 +123,52 @@ async fn event_of_a_rest_api_says_who_signed_it() {
     }
 }
 
+/// VPC Lattice and Lambda authorizers name callers. A load balancer names none: its headers are a caller's to write.
+#[tokio::test(start_paused = true)]
+async fn other_gateways_say_who_calls() {
+    let world = World::new().await;
+    let scopes = json!([
+        { "principal": ORDERS_WORKER, "prefixes": ["orders/"] }, { "principal": "anonymous", "prefixes": ["public/"] },
+        { "principal": "authorizer:orders-worker", "prefixes": ["jobs/"] },
+    ]);
+    let function = function(&world, &scopes, false);
+    let with_key = |mut event: Value, key: &str| {
+        event["body"] = json!(json!({ "key": key, "ownerName": "o" }).to_string());
+        event
+    };
+    let lattice = |identity: Value| {
+        let mut event = event("lattice-acquire-iam");
+        event["requestContext"]["identity"] = identity;
+        event
+    };
+    let signed = event("lattice-acquire-iam");
+    let unsigned = lattice(json!({ "sourceVpcArn": "arn:aws:ec2:eu-west-1:123456789012:vpc/vpc-1" }));
+    let strange = lattice(json!({ "type": "AWS_IAM", "principal": "orders-worker" }));
+    let mut balanced = event("alb-acquire");
+    balanced["headers"]["x-amzn-oidc-identity"] = json!("orders-worker");
+    let mut by_lambda = event("http-acquire");
+    by_lambda["requestContext"]["authorizer"] = json!({ "lambda": { "sub": "orders-worker" } });
+    let mut by_lambda_of_rest = rest(&event("http-acquire"));
+    by_lambda_of_rest["requestContext"]["authorizer"] =
+        json!({ "principalId": "orders-worker", "integrationLatency": 3 });
+    let mut nameless = event("http-acquire");
+    nameless["requestContext"]["authorizer"] = json!({ "lambda": null });
+    for (event, keys) in [
+        (signed, "orders/"),
+        (unsigned, "public/"),
+        (strange, ""),
+        (balanced, "public/"),
+        (by_lambda, "jobs/"),
+        (by_lambda_of_rest, "jobs/"),
+        (nameless, ""),
+    ] {
+        for prefix in ["orders/", "public/", "jobs/"] {
+            let answer = send(&function, ACQUIRE.operation(), with_key(event.clone(), prefix)).await;
+            assert_eq!(answer.0 == 403, prefix != keys, "{prefix} {answer:?} {event}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_operation_on_a_key_is_scoped() {
     let world = World::new().await;

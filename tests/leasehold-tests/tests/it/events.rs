@@ -66,6 +66,68 @@ async fn http_api_serves_the_life_of_a_lock() {
     assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
 }
 
+/// Answers an event of a load balancer or of VPC Lattice, which have no routes: the path names the operation.
+async fn by_path(function: &Function, event: Value) -> Answer {
+    let answer = function.answer(&Serves::Everything, event).await.map(json_of).expect("an event of a gateway");
+    Answer::read(&answer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_balancer_serves_a_lock() {
+    let function = function().await;
+    let granted = by_path(&function, event("alb-acquire")).await;
+    assert_eq!((granted.status, &granted.body["outcome"]), (200, &json!("created")));
+    assert_eq!(granted.headers["content-type"], "application/json");
+    let held = by_path(&function, event("alb-acquire")).await;
+    assert_eq!((held.status, &held.body["outcome"]), (200, &json!("renewed")), "the same lease id");
+    // With the attribute multi_value_headers.enabled of the target group.
+    let mut multiple = event("alb-get");
+    let answer = function.answer(&Serves::Everything, multiple.clone()).await.map(json_of).expect("an answer");
+    assert_eq!((&answer["statusCode"], &answer["statusDescription"]), (&json!(200), &json!("200 OK")));
+    assert_eq!(answer["multiValueHeaders"]["content-type"], json!(["application/json"]));
+    assert_eq!(by_path(&function, multiple.clone()).await.body["state"], "held");
+    // A load balancer leaves the query as the caller encoded it.
+    multiple["multiValueQueryStringParameters"] = json!({ "key": ["M%6Fe"] });
+    assert_eq!(by_path(&function, multiple.clone()).await.body["key"], "Moe");
+    multiple["path"] = json!("/v1/nothing");
+    assert_eq!(by_path(&function, multiple).await.body["type"], "unknown-route");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lattice_serves_a_lock() {
+    let function = function().await;
+    let granted = by_path(&function, event("lattice-acquire-iam")).await;
+    assert_eq!((granted.status, &granted.body["outcome"]), (200, &json!("created")));
+    assert_eq!(granted.headers["content-type"], "application/json");
+    let mut look = event("lattice-get-iam");
+    assert_eq!(by_path(&function, look.clone()).await.body["key"], "orders/42");
+    look["queryStringParameters"]["key"] = json!(["orders%2F42"]);
+    assert_eq!(by_path(&function, look.clone()).await.body["state"], "held");
+    look["method"] = json!("POST");
+    assert_eq!(by_path(&function, look).await.status, 405);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_events_of_balancers_and_lattice_are_answered() {
+    let function = function().await;
+    for name in ["alb-acquire", "alb-get", "lattice-acquire-iam", "lattice-get-iam"] {
+        for text in HOSTILE {
+            for place in ["path", "method", "httpMethod", "body"] {
+                let mut hostile = event(name);
+                hostile[place] = json!(text);
+                by_path(&function, hostile).await;
+            }
+            for place in ["headers", "multiValueHeaders", "queryStringParameters", "multiValueQueryStringParameters"] {
+                for value in [json!(text), json!([text]), json!([]), json!(null), json!({ "x": 1 })] {
+                    let mut hostile = event(name);
+                    hostile[place] = json!({ "host": value, "key": value, "x-forwarded-proto": value, text: value });
+                    by_path(&function, hostile).await;
+                }
+            }
+        }
+    }
+}
+
 /// The route names the operation, or behind a Function URL the path.
 #[tokio::test(start_paused = true)]
 async fn one_function_serves_the_operation_of_route_or_path() {
@@ -280,11 +342,11 @@ async fn overlong_query_is_refused_in_both_formats() {
 #[tokio::test(start_paused = true)]
 async fn events_of_no_gateway_are_refused_by_name() {
     let function = function().await;
-    let balancer = json!({
-        "requestContext": { "elb": { "targetGroupArn": "arn" } }, "httpMethod": "GET", "path": "/v1/health",
-        "queryStringParameters": {}, "headers": {}, "body": "", "isBase64Encoded": false,
+    // The event structure version V1 of VPC Lattice tells no caller.
+    let lattice_v1 = json!({
+        "raw_path": "/v1/health", "method": "GET", "headers": {}, "query_string_parameters": {}, "body": "", "is_base64_encoded": false,
     });
-    for event in [balancer, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
+    for event in [lattice_v1, json!({}), json!([]), json!(null), json!("health"), json!({ "requestContext": null })] {
         let refused = function
             .answer_http(&routes(|served| served.name == HEALTH.name), event.clone())
             .await

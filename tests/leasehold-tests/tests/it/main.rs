@@ -30,6 +30,7 @@ mod simulation;
 mod together;
 mod transaction_api;
 mod transactions;
+mod upgrade;
 mod virtual_time;
 mod want;
 mod watch;

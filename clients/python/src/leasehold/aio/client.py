@@ -31,7 +31,7 @@ from .._durations import Duration, seconds_if
 from .._guard import Handover
 from .._messages import Auth, Service, Token, service_of
 from .._semaphore import READ_WRITE_CAPACITY
-from .._timing import LEAVE_BOUND, SIDE_BY_SIDE, Wait
+from .._timing import SIDE_BY_SIDE, Wait, leave_bound
 from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
@@ -475,7 +475,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         May be repeated.
         """
         self._core.closed.set()
-        deadline = self._core.world.now() + LEAVE_BOUND
+        deadline = self._core.world.now() + leave_bound()
         errors: list[Exception] = []
 
         # Each release has a connection: a thousand at once would keep the service from answering any in time.

@@ -162,15 +162,11 @@ async fn failures_of_lambda_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_and_transactions_name_their_functions() {
+async fn transactions_have_a_function_of_their_own() {
     let lambda = lambda().await;
     let url = &lambda.url;
     let without = client(url, "one");
     for (error, option) in [
-        (
-            without.semaphore("pool", 2).try_acquire(PermitRequest::new()).await.expect_err("no function"),
-            "semaphore_function",
-        ),
         (without.transaction_status("any").await.expect_err("no function"), "transact_function"),
         (pin!(without.list(ListOptions::default())).try_next().await.expect_err("no direct invocation"), "transport"),
     ] {
@@ -178,9 +174,7 @@ async fn permits_and_transactions_name_their_functions() {
     }
     assert!(lambda.log().is_empty(), "nothing is invoked");
 
-    let named = transport(url).semaphore_function("leasehold-semaphore").expect("a name");
-    let named = named.transact_function("leasehold-transact").expect("a name");
-    let client = Client::new(named);
+    let client = Client::new(transport(url).transact_function("leasehold-transact").expect("a name"));
     let permits = client.semaphore("pool", 2);
     let first = permits.acquire(PermitRequest::new().permits(2)).await.expect("reachable").granted().expect("free");
     let second = tokio::spawn({
@@ -199,8 +193,7 @@ async fn permits_and_transactions_name_their_functions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operations_are_actions_of_the_functions() {
     let lambda = lambda().await;
-    let named = transport(&lambda.url).semaphore_function("leasehold-semaphore").expect("a name");
-    let client = Client::new(named.transact_function("leasehold-transact").expect("a name"));
+    let client = Client::new(transport(&lambda.url).transact_function("leasehold-transact").expect("a name"));
 
     let all = client.acquire_all(["a", "b"]).await.expect("reachable").granted().expect("free");
     all.release().await.expect("held");

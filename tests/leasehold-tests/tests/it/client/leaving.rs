@@ -149,6 +149,7 @@ async fn close_gives_everything_back_though_one_release_fails() {
     let error = client.close().await.expect_err("one could not be released");
     assert_eq!(error.unreleased.len(), 1, "{error}");
     assert_eq!(error.unreleased[0].error.kind(), &ErrorKind::Forbidden);
+    assert!(!error.retryable());
     assert!(guards.iter().all(|guard| !guard.valid()));
     network.take_log();
     drop(guards);
@@ -174,7 +175,7 @@ async fn close_is_bounded_when_nobody_answers() {
     let began = Instant::now();
     let error = client.close().await.expect_err("nobody answers");
     assert_eq!(error.unreleased.len(), 2);
-    assert!(error.to_string().contains("in the background"), "{error}");
+    assert!(error.retryable() && error.to_string().contains("in the background"), "{error}");
     assert!(began.elapsed() <= SECOND * 2, "{:?}", began.elapsed());
 }
 

@@ -36,7 +36,7 @@ async fn wait_for_a_lock_of_the_block_around_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_for_permits_of_the_block_around_is_refused_where_it_has_all() {
+async fn wait_is_refused_where_the_block_around_has_all_permits() {
     let client = World::new().await.client("one");
     let pool = client.semaphore("pool", 2);
     let error = pool

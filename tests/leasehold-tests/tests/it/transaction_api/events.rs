@@ -154,7 +154,7 @@ async fn mistaken_events_are_answered() {
         assert_eq!(refused.error_type, "InvalidRequest", "{input}");
     }
     // An event of another kind of gateway, and paths that do not exist.
-    let refused = answer_transactions(&service, json!({ "requestContext": { "elb": {} } })).await;
+    let refused = answer_transactions(&service, json!({ "requestContext": { "eventType": "CONNECT" } })).await;
     assert_eq!(refused.expect_err("no HTTP API").error_type, "InvalidRequest");
     for (route, path, status) in [
         ("$default", "/v1/transactions/begin", 200),
