@@ -16,7 +16,7 @@ const BATCH: usize = 500;
 /// The pause before a batch that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The pause between two looks for entries whose time is over.
-const PURGE_INTERVAL: Duration = Duration::from_secs(600);
+const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The changes of the lock table, and where they are recorded.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl History {
     pub(crate) async fn keep(mut self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let (mut batch, mut numbered) = (Vec::new(), Numbered::default());
-        let mut purges = interval(PURGE_INTERVAL);
-        purges.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(PURGE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -49,7 +49,7 @@ impl History {
                     let changes = batch.drain(..).filter_map(|change| numbered.next(now_ms, change)).collect();
                     self.record(changes, is_stopping).await;
                 }
-                _ = purges.tick() => match self.recorder.history.purge().await {
+                _ = ticks.tick() => match self.recorder.history.purge().await {
                     Ok(purged) if purged > 0 => tracing::info!(purged, "old entries of the history are deleted"),
                     Ok(_) => {}
                     Err(error) => tracing::warn!(error = error.for_log(), "old entries of the history stay"),
