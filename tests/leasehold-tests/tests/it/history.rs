@@ -16,7 +16,7 @@ use leasehold_tests::{acquire, heartbeat, key, release};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
-const RETENTION: Duration = Duration::from_secs(60);
+const RETENTION: Duration = Duration::from_mins(1);
 /// The clock of the history.
 const NOW_MS: u64 = 1_800_000_000_000;
 
