@@ -45,7 +45,6 @@ MUTANTS = [
     ("                was_wanted = self._finish(", "                was_wanted = False and self._finish("),
     ('self.numbers.ended("may-apply" if may_apply else "untold")', 'self.numbers.ended("untold")'),
     ('"may-apply" if end in ("cut-off", "timed-out") else "untold"', '"untold"'),
-    ("        if over:  # callers do not wait", "        if False:  # callers do not wait"),
     ('        self._hold_on(now)\n        return "held-on"', '        return "held-on"'),
     ("        if self._renumbered:\n", "        if False:\n"),
     ("        self.trouble, self._renumbered = send, False\n", "        self.trouble = send\n"),

@@ -35,7 +35,7 @@ def layer(*arguments, **options):
     return LeaseholdPersistenceLayer(client, prefix=f"{uuid.uuid4()}/", margin=0.3)
 
 
-redis.RedisCachePersistenceLayer = layer
+vars(redis)["RedisCachePersistenceLayer"] = layer
 # The suite's package forks, as the standard one does on Linux.
 sys.modules["multiprocess"] = multiprocessing
 
@@ -125,12 +125,17 @@ def in_parallel(options):
     return [one.result() for one in running]
 
 
-common = types.ModuleType("tests.e2e.utils.data_fetcher.common")
-common.GetLambdaResponseOptions, common.get_lambda_response_in_parallel = Options, in_parallel
-fetcher = types.ModuleType("tests.e2e.utils.data_fetcher")
-fetcher.get_lambda_response, fetcher.common = get_lambda_response, common
-utils = types.ModuleType("tests.e2e.utils")
-utils.data_fetcher = fetcher
+def module(name, **members):
+    made = types.ModuleType(name)
+    vars(made).update(members)
+    return made
+
+
+common = module(
+    "tests.e2e.utils.data_fetcher.common", GetLambdaResponseOptions=Options, get_lambda_response_in_parallel=in_parallel
+)
+fetcher = module("tests.e2e.utils.data_fetcher", get_lambda_response=get_lambda_response, common=common)
+utils = module("tests.e2e.utils", data_fetcher=fetcher)
 sys.modules |= {"tests.e2e.utils": utils, fetcher.__name__: fetcher, common.__name__: common}
 
 

@@ -14,5 +14,5 @@ def layer(table_name):
     return LeaseholdPersistenceLayer(client, prefix=f"{os.environ['POWERTOOLS_HANDLER']}/")
 
 
-idempotency.DynamoDBPersistenceLayer = layer
+vars(idempotency)["DynamoDBPersistenceLayer"] = layer
 lambda_handler = importlib.import_module(os.environ["POWERTOOLS_HANDLER"]).lambda_handler
