@@ -21,6 +21,7 @@ WHOLE = {
     "TransactionTableArns": "arn:aws:dynamodb:eu-west-1:123456789012:table/accounts",
     "WatchConcurrency": "10",
     "WakeWaiters": "true",
+    "HistoryDays": "30",
     "AgentLayerBucket": "releases",
     "RestApi": "regional",
 }
@@ -54,6 +55,7 @@ MADE_BY = {
     "AWS::IAM::Role": ("iam:CreateRole", "iam:DeleteRole"),
     "AWS::KMS::Key": ("kms:CreateKey", "kms:ScheduleKeyDeletion"),
     "AWS::Lambda::Alias": ("lambda:CreateAlias", "lambda:DeleteAlias"),
+    "AWS::Lambda::EventSourceMapping": ("lambda:CreateEventSourceMapping", "lambda:DeleteEventSourceMapping"),
     "AWS::Lambda::Function": ("lambda:CreateFunction", "lambda:DeleteFunction"),
     "AWS::Lambda::LayerVersion": ("lambda:PublishLayerVersion", "lambda:DeleteLayerVersion"),
     "AWS::Lambda::Permission": ("lambda:AddPermission", "lambda:RemovePermission"),
@@ -150,6 +152,8 @@ def check_families():
                 "transact": {"Throttles"},
                 "cleanup": set(),
                 "watch": set(),
+                # What it cannot record waits in its dead-letter queue, which has an alarm.
+                "record": set(),
             }.get(function["Handler"], {"Errors", "Throttles"})
             assert metrics == expected, (name, metrics)
         [(_, stage)] = [
@@ -215,7 +219,8 @@ def check_function_roles():
                 if not action.startswith("dynamodb:")
             }
             key = {("ExecutionKey", "kms:GenerateMac")} if function["Handler"] in ("invoke", "cleanup") else set()
-            assert found == log | more | key, (parameters, name, found)
+            letters = {("RecordDeadLetters", "sqs:SendMessage")} if function["Handler"] == "record" else set()
+            assert found == log | more | key | letters, (parameters, name, found)
             secret = re.search(r"secretsmanager|resolve:", json.dumps(function["Environment"]))
             assert not secret, f"{name} has a secret in its environment"
 
@@ -330,6 +335,25 @@ def check_waking():
     assert express and all(one["LoggingConfiguration"]["Level"] == "ERROR" for one in express), express
     # The tokens of waiters are in the data of executions.
     assert not any(one["LoggingConfiguration"]["IncludeExecutionData"] for one in express), express
+
+
+def check_history():
+    """A history is made of both images, loses nothing in silence, and is off by default."""
+    resources = stacks.resources_with(WHOLE)
+    assert resources["LockTable"]["Properties"]["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
+    [(_, mapping)] = stacks.of_type(resources, "AWS::Lambda::EventSourceMapping")
+    assert stacks.function_behind(mapping["FunctionName"], resources) == "RecordFunction", mapping
+    assert stacks.target_of(mapping["EventSourceArn"]) == "locks/stream" and mapping["BisectBatchOnFunctionError"]
+    assert mapping["StartingPosition"] == "TRIM_HORIZON", mapping
+    letters = mapping["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+    alarms = [alarm for _, alarm in stacks.of_type(resources, "AWS::CloudWatch::Alarm")]
+    assert any(stacks.mentions(alarm.get("Dimensions", []), letters) for alarm in alarms), letters
+    table = resources["HistoryTable"]["Properties"]
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expireAt", "Enabled": True}, table
+    for parameters, view in (({}, None), ({"WakeWaiters": "true"}, {"StreamViewType": "NEW_IMAGE"})):
+        without = stacks.resources_with(parameters)
+        assert without["LockTable"]["Properties"].get("StreamSpecification") == view, parameters
+        assert not [name for name in without if "Record" in name or "HistoryTable" in name], parameters
 
 
 def check_redrives():

@@ -531,6 +531,33 @@ for line in lines:
 EOF
 }
 
+# history_of KEY: a lock is acquired, taken over, broken, acquired and released, and the stack tells it in this order.
+history_of() {
+    local key=$1 rvn
+    deploy_leasehold leasehold HistoryDays=7
+    ask 200 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
+    ask 200 POST /v1/heartbeat "{\"key\":\"$key\",\"leaseId\":\"one\"}"
+    rvn=$(field recordVersionNumber)
+    ask 200 POST /v1/acquire \
+        "{\"key\":\"$key\",\"ownerName\":\"host-2\",\"leaseId\":\"two\",\"observedRecordVersionNumber\":\"$rvn\"}"
+    expect outcome "$(field outcome)" takenOver
+    ask 200 POST /v1/break "{\"key\":\"$key\",\"recordVersionNumber\":\"$(field recordVersionNumber)\"}"
+    ask 200 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-3\",\"leaseId\":\"three\"}"
+    ask 200 POST /v1/release "{\"key\":\"$key\",\"leaseId\":\"three\"}"
+    await "acquired:host-1 takenOver:host-2 broken:host-2 acquired:host-3 released:host-3" told "$key"
+    # Times bound what is told.
+    ask 200 GET "/v1/history?key=$key&untilMs=1000"
+    expect entries "$(field entries)" "[]"
+}
+
+# told KEY: the events of its history and their owners, the oldest first.
+told() {
+    ask 200 GET "/v1/history?key=$1"
+    python3 -c 'import json, sys
+entries = reversed(json.loads(sys.argv[1])["entries"])
+print(*("{event}:{ownerName}".format(**entry) for entry in entries))' "$answer"
+}
+
 table_exists() {
     aws dynamodb describe-table --table-name "$1" >/dev/null 2>&1
 }
@@ -627,6 +654,9 @@ main() {
     say "the state machines, and their roles"
     state_machines
     sleeper
+
+    say "the history of a lock, by the table's stream"
+    history_of Huey
 
     say "transactions over a table of the user's"
     transactions

@@ -42,6 +42,7 @@ TYPES = {
     "AWS::IAM::Role": ("aws_iam_role", "name", None, "(Function)?Role"),
     "AWS::KMS::Key": ("aws_kms_key", "key_id", None, "Key"),
     "AWS::Lambda::Alias": ("aws_lambda_alias", "arn", None, "Live"),
+    "AWS::Lambda::EventSourceMapping": ("aws_lambda_event_source_mapping", "id", None, "Mapping"),
     "AWS::Lambda::Function": ("aws_lambda_function", "function_name", "function_name", "Function"),
     "AWS::Lambda::LayerVersion": ("aws_lambda_layer_version", "arn", None, ""),
     "AWS::Lambda::Permission": ("aws_lambda_permission", "id", None, "Permission"),
@@ -54,7 +55,12 @@ TYPES = {
     "AWS::StepFunctions::StateMachine": ("aws_sfn_state_machine", "arn", "name", "StateMachine"),
     "AWS::WAFv2::WebACLAssociation": ("aws_wafv2_web_acl_association", "id", None, ""),
 }
-LABELS = {"LockTable": "locks", "TransactionTable": "transactions", "WaitersTable": "waiters"}
+LABELS = {
+    "HistoryTable": "history",
+    "LockTable": "locks",
+    "TransactionTable": "transactions",
+    "WaitersTable": "waiters",
+}
 DOCUMENTS = {"AssumeRolePolicyDocument", "Body", "EventPattern", "KeyPolicy", "Policy", "PolicyDocument"}
 # Names in Terraform that are not those of CloudFormation in other letters. None is for what Terraform does not say.
 ARGUMENTS = {
@@ -88,6 +94,7 @@ ARGUMENTS = {
     ("AWS::ApiGateway::RestApi", "Parameters"): None,
     ("AWS::ApiGatewayV2::Stage", "StageName"): "name",
     ("AWS::DynamoDB::Table", "AttributeName"): "name",
+    ("AWS::Lambda::EventSourceMapping", "Destination"): "destination_arn",
     ("AWS::Logs::LogGroup", "LogGroupName"): "name",
     ("AWS::Logs::MetricFilter", "MetricName"): "name",
     ("AWS::Logs::MetricFilter", "MetricNamespace"): "namespace",
@@ -500,6 +507,13 @@ def layer(module, name, properties):
     return module.arguments(properties.pop("Content")), []
 
 
+def mapping(module, name, properties):
+    """Lambda reads the stream under the function's role, which must have its policies before."""
+    role = module.all_resources[properties["FunctionName"]["Ref"]]["Properties"]["Role"]["Fn::GetAtt"][0]
+    [policy] = [one for one in module.all_resources[role]["Properties"]["Policies"] if not is_optional(one)][:1]
+    return {"depends_on": module.code([Code(f"aws_iam_role_policy.{module.label_of_policy(role, policy)}")])}, []
+
+
 def queue_policy(module, name, properties):
     return {"queue_url": module.code(*properties.pop("Queues"))}, []
 
@@ -605,6 +619,7 @@ SHAPES = {
     "AWS::DynamoDB::Table": table,
     "AWS::Events::Rule": rule,
     "AWS::IAM::Role": role,
+    "AWS::Lambda::EventSourceMapping": mapping,
     "AWS::Lambda::Function": function,
     "AWS::Lambda::LayerVersion": layer,
     "AWS::Lambda::Permission": alias_called,

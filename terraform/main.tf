@@ -64,6 +64,8 @@ locals {
   has_watches                = var.watch_concurrency != 0
   has_alarm_topic            = var.alarm_topic_arn != ""
   wakes_waiters              = var.wake_waiters && !local.lacks_pipes
+  has_history                = var.history_days != 0
+  has_stream                 = local.has_history || local.wakes_waiters
   has_agent_layers           = var.agent_layer_bucket != ""
   has_transactions           = length(var.transaction_table_arns) != 0
   sweep_needs_scope          = local.uses_jwt && var.jwt_sweep_scope != ""
@@ -74,8 +76,8 @@ resource "aws_dynamodb_table" "locks" {
   name                        = var.name
   hash_key                    = var.partition_key_name
   range_key                   = local.has_sort_key ? var.sort_key_name : null
-  stream_enabled              = local.wakes_waiters
-  stream_view_type            = local.wakes_waiters ? "NEW_IMAGE" : null
+  stream_enabled              = local.has_stream
+  stream_view_type            = local.has_stream ? local.has_history ? "NEW_AND_OLD_IMAGES" : "NEW_IMAGE" : null
   billing_mode                = "PAY_PER_REQUEST"
   deletion_protection_enabled = var.table_deletion_protection
 
@@ -257,6 +259,7 @@ resource "aws_iam_role_policy" "hold_table" {
         Condition = {
           "ForAllValues:StringNotEquals" = {
             "dynamodb:Attributes" = [
+              "brokenVersion",
               "capacity",
               "capacityRequestId",
               "nextTicket",
@@ -700,13 +703,16 @@ resource "aws_iam_role_policy" "read_table" {
   name = "table"
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"]
-        Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
-      },
-    ]
+    Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"]
+          Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+        },
+      ],
+      local.has_history ? [{ Effect = "Allow", Action = ["dynamodb:Query"], Resource = aws_dynamodb_table.history[0].arn }] : []
+    )
   })
 }
 
@@ -803,6 +809,14 @@ resource "aws_apigatewayv2_route" "get" {
 resource "aws_apigatewayv2_route" "list" {
   api_id             = aws_apigatewayv2_api.api.id
   route_key          = "ANY /v1/locks"
+  target             = "integrations/${aws_apigatewayv2_integration.read.id}"
+  authorization_type = var.authorizer
+  authorizer_id      = local.uses_jwt ? aws_apigatewayv2_authorizer.jwt[0].id : null
+}
+
+resource "aws_apigatewayv2_route" "history" {
+  api_id             = aws_apigatewayv2_api.api.id
+  route_key          = "ANY /v1/history"
   target             = "integrations/${aws_apigatewayv2_integration.read.id}"
   authorization_type = var.authorizer
   authorizer_id      = local.uses_jwt ? aws_apigatewayv2_authorizer.jwt[0].id : null
@@ -1244,6 +1258,7 @@ resource "aws_iam_role_policy" "cleanup_table" {
         Condition = {
           "ForAllValues:StringNotEquals" = {
             "dynamodb:Attributes" = [
+              "brokenVersion",
               "capacity",
               "capacityRequestId",
               "nextTicket",
@@ -2032,6 +2047,156 @@ resource "aws_iam_role_policy" "waker_pipes_streams_to_the_waker" {
       ] : []
     )
   })
+}
+
+resource "aws_dynamodb_table" "history" {
+  count        = local.has_history ? 1 : 0
+  name         = "${var.name}-history"
+  hash_key     = "lock"
+  range_key    = "at"
+  billing_mode = "PAY_PER_REQUEST"
+
+  ttl {
+    attribute_name = "expireAt"
+    enabled        = true
+  }
+
+  attribute {
+    name = "lock"
+    type = "S"
+  }
+
+  attribute {
+    name = "at"
+    type = "S"
+  }
+
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+}
+
+resource "aws_iam_role" "record" {
+  count       = local.has_history ? 1 : 0
+  name_prefix = "${substr(var.name, 0, 14)}-record-"
+  assume_role_policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Principal = { Service = "lambda.amazonaws.com" }, Action = "sts:AssumeRole" }]
+  })
+}
+
+resource "aws_iam_role_policy" "record_history" {
+  count = local.has_history ? 1 : 0
+  role  = aws_iam_role.record[0].id
+  name  = "history"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      { Effect = "Allow", Action = ["dynamodb:BatchWriteItem"], Resource = aws_dynamodb_table.history[0].arn },
+      {
+        Effect   = "Allow"
+        Action   = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"]
+        Resource = local.makes_table ? aws_dynamodb_table.locks[0].stream_arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}/stream/${var.existing_table_stream_label}"
+      },
+      { Effect = "Allow", Action = ["dynamodb:ListStreams"], Resource = "*" },
+      { Effect = "Allow", Action = ["sqs:SendMessage"], Resource = aws_sqs_queue.record_dead_letters[0].arn },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "record_log" {
+  count = local.has_history ? 1 : 0
+  role  = aws_iam_role.record[0].id
+  name  = "log"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "record_vpc" {
+  count = local.has_history && local.has_vpc ? 1 : 0
+  role  = aws_iam_role.record[0].id
+  name  = "vpc"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect = "Allow"
+        Action = [
+          "ec2:CreateNetworkInterface",
+          "ec2:DescribeNetworkInterfaces",
+          "ec2:DescribeSubnets",
+          "ec2:DeleteNetworkInterface",
+          "ec2:AssignPrivateIpAddresses",
+          "ec2:UnassignPrivateIpAddresses",
+        ]
+        Resource = "*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "record_keys" {
+  count = local.has_history && local.has_kms_keys ? 1 : 0
+  role  = aws_iam_role.record[0].id
+  name  = "keys"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      local.has_kms_key ? [
+        {
+          Effect   = "Allow"
+          Action   = "kms:Decrypt"
+          Resource = var.table_kms_key_arn
+          Condition = {
+            StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" }
+          }
+        },
+      ] : [],
+      local.has_environment_kms_key ? [{ Effect = "Allow", Action = "kms:Decrypt", Resource = var.environment_kms_key_arn }] : []
+    )
+  })
+}
+
+resource "aws_iam_role_policy_attachment" "record" {
+  count      = local.has_history && local.traces_actively ? 1 : 0
+  role       = aws_iam_role.record[0].id
+  policy_arn = "arn:${local.partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
+}
+
+resource "aws_lambda_event_source_mapping" "record" {
+  count                              = local.has_history ? 1 : 0
+  function_name                      = aws_lambda_function.record[0].function_name
+  event_source_arn                   = local.makes_table ? aws_dynamodb_table.locks[0].stream_arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}/stream/${var.existing_table_stream_label}"
+  starting_position                  = "TRIM_HORIZON"
+  batch_size                         = 100
+  maximum_batching_window_in_seconds = 1
+  bisect_batch_on_function_error     = true
+  maximum_retry_attempts             = 100
+
+  depends_on = [aws_iam_role_policy.record_history]
+
+  destination_config {
+
+    on_failure {
+      destination_arn = aws_sqs_queue.record_dead_letters[0].arn
+    }
+  }
+}
+
+resource "aws_sqs_queue" "record_dead_letters" {
+  count                     = local.has_history ? 1 : 0
+  name                      = "${var.name}-record-dead-letters"
+  message_retention_seconds = 1209600
+  sqs_managed_sse_enabled   = true
 }
 
 resource "aws_lambda_layer_version" "agent_layer" {
@@ -3012,6 +3177,23 @@ resource "aws_cloudwatch_metric_alarm" "waker_not_started" {
   ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
 }
 
+resource "aws_cloudwatch_metric_alarm" "not_recorded" {
+  count               = local.has_history ? 1 : 0
+  alarm_name          = "${var.name}-not-recorded"
+  dimensions          = { QueueName = aws_sqs_queue.record_dead_letters[0].name }
+  alarm_description   = "Changes of locks are not in the history; their place in the stream is in the dead-letter queue"
+  namespace           = "AWS/SQS"
+  metric_name         = "ApproximateNumberOfMessagesVisible"
+  period              = 300
+  statistic           = "Maximum"
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+  ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+}
+
 resource "aws_cloudwatch_dashboard" "dashboard" {
   dashboard_name = "${var.name}-${local.region}"
   dashboard_body = <<-EOT
@@ -3106,6 +3288,8 @@ resource "aws_lambda_function" "hold" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3168,6 +3352,8 @@ resource "aws_lambda_function" "ask" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3230,6 +3416,8 @@ resource "aws_lambda_function" "acquire" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3290,6 +3478,8 @@ resource "aws_lambda_function" "read" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3350,6 +3540,8 @@ resource "aws_lambda_function" "operate" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3411,6 +3603,8 @@ resource "aws_lambda_function" "watch" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
     )
   }
@@ -3471,6 +3665,8 @@ resource "aws_lambda_function" "invoke" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
       { LEASEHOLD_EXECUTION_KEY = aws_kms_key.execution.arn }
     )
@@ -3533,6 +3729,8 @@ resource "aws_lambda_function" "semaphore" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
       { LEASEHOLD_EXECUTION_KEY = aws_kms_key.execution.arn }
     )
@@ -3595,6 +3793,8 @@ resource "aws_lambda_function" "cleanup" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
       { LEASEHOLD_EXECUTION_KEY = aws_kms_key.execution.arn }
     )
@@ -3624,6 +3824,69 @@ resource "aws_lambda_function" "cleanup" {
     aws_iam_role_policy.cleanup_log,
     aws_iam_role_policy.cleanup_vpc,
     aws_iam_role_policy.cleanup_keys,
+  ]
+}
+
+resource "aws_lambda_function" "record" {
+  count                          = local.has_history ? 1 : 0
+  function_name                  = "${var.name}-record"
+  filename                       = "${var.code_directory}/leasehold-locks/bootstrap.zip"
+  source_code_hash               = fileexists("${var.code_directory}/leasehold-locks/bootstrap.zip") ? filebase64sha256("${var.code_directory}/leasehold-locks/bootstrap.zip") : null
+  description                    = "Leasehold: record who held which lock"
+  handler                        = "record"
+  memory_size                    = var.memory_mb
+  role                           = aws_iam_role.record[0].arn
+  runtime                        = "provided.al2023"
+  timeout                        = 29
+  kms_key_arn                    = local.has_environment_kms_key ? var.environment_kms_key_arn : null
+  reserved_concurrent_executions = local.reserves_concurrency ? var.reserved_concurrency : null
+  architectures                  = [var.architecture]
+
+  environment {
+    variables = merge(
+      {
+        LEASEHOLD_TABLE_NAME           = local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name
+        LEASEHOLD_PARTITION_KEY        = var.partition_key_name
+        LEASEHOLD_SORT_KEY             = var.sort_key_name
+        LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
+        LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
+        LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_LOG                  = var.log_level
+        LEASEHOLD_KEY_SCOPES           = var.key_scopes
+        LEASEHOLD_OWNER_BINDING        = var.owner_binding
+        LEASEHOLD_JWT_CLAIM            = var.jwt_claim
+        LEASEHOLD_METRICS              = var.operation_metrics
+        LEASEHOLD_STACK                = var.name
+      },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
+      local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
+    )
+  }
+
+  dynamic "vpc_config" {
+    for_each = local.has_vpc ? [1] : []
+    content {
+      subnet_ids         = var.vpc_subnet_ids
+      security_group_ids = var.vpc_security_group_ids
+    }
+  }
+
+  tracing_config {
+    mode = var.tracing
+  }
+
+  logging_config {
+    log_group        = aws_cloudwatch_log_group.function.name
+    log_format       = "JSON"
+    system_log_level = "WARN"
+  }
+
+  depends_on = [
+    aws_iam_role_policy.record_history,
+    aws_iam_role_policy.record_log,
+    aws_iam_role_policy.record_vpc,
+    aws_iam_role_policy.record_keys,
   ]
 }
 
@@ -3658,6 +3921,8 @@ resource "aws_lambda_function" "transact" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
       {
         LEASEHOLD_TRANSACTION_TABLE_NAME        = aws_dynamodb_table.transactions[0].name
@@ -3725,6 +3990,8 @@ resource "aws_lambda_function" "sweep" {
         LEASEHOLD_METRICS              = var.operation_metrics
         LEASEHOLD_STACK                = var.name
       },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
       local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
       {
         LEASEHOLD_TRANSACTION_TABLE_NAME        = aws_dynamodb_table.transactions[0].name
@@ -4018,6 +4285,19 @@ resource "aws_api_gateway_rest_api" "rest" {
           )
         }
         "/v1/locks" = {
+          "x-amazon-apigateway-any-method" = merge(
+            local.rest_api_is_signed ? { security = [{ sigv4 = [] }] } : {},
+            {
+              "x-amazon-apigateway-integration" = {
+                type        = "aws_proxy"
+                httpMethod  = "POST"
+                credentials = aws_iam_role.rest_api[0].arn
+                uri         = "arn:${local.partition}:apigateway:${local.region}:lambda:path/2015-03-31/functions/${aws_lambda_function.read.arn}/invocations"
+              }
+            }
+          )
+        }
+        "/v1/history" = {
           "x-amazon-apigateway-any-method" = merge(
             local.rest_api_is_signed ? { security = [{ sigv4 = [] }] } : {},
             {

@@ -150,6 +150,16 @@ output "cleanup_function_name" {
   value       = aws_lambda_function.cleanup.function_name
 }
 
+output "record_function_name" {
+  description = "The name of RecordFunction"
+  value       = local.has_history ? aws_lambda_function.record[0].function_name : null
+}
+
+output "history_table_name" {
+  description = "The table of the history"
+  value       = local.has_history ? aws_dynamodb_table.history[0].name : null
+}
+
 output "function_url" {
   description = "Where the operations of AcquireFunction can be reached without the API, with a slash at the end"
   value       = local.has_function_url ? aws_lambda_function_url.acquire[0].function_url : null

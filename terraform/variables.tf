@@ -434,14 +434,35 @@ variable "wake_waiters" {
 
   validation {
     condition     = !(var.wake_waiters && var.existing_table_name != "") || var.existing_table_stream_label != ""
-    error_message = "wake_waiters with existing_table_name needs existing_table_stream_label."
+    error_message = "wake_waiters and history_days with existing_table_name need existing_table_stream_label."
   }
 }
 
 variable "existing_table_stream_label" {
-  description = "With wake_waiters and existing_table_name, the label of that table's stream of new images, such as 2026-11-22T07:00:00.000"
+  description = "With existing_table_name and wake_waiters or history_days, the label of that table's stream, such as 2026-11-22T07:00:00.000. It has new images, and old ones for history_days"
   type        = string
   default     = ""
+}
+
+variable "history_days" {
+  description = "The days for which the stack keeps who held which lock, when, and how it ended, by the table's stream. 0, it keeps no history. docs/operations.md tells the cost"
+  type        = number
+  default     = 0
+
+  validation {
+    condition     = var.history_days >= 0
+    error_message = "history_days must be at least 0."
+  }
+
+  validation {
+    condition     = var.history_days <= 3650
+    error_message = "history_days must be at most 3650."
+  }
+
+  validation {
+    condition     = !(var.history_days != 0 && var.existing_table_name != "") || var.existing_table_stream_label != ""
+    error_message = "wake_waiters and history_days with existing_table_name need existing_table_stream_label."
+  }
 }
 
 variable "agent_layer_bucket" {

@@ -24,7 +24,8 @@ export interface LeaseholdProps extends LeaseholdParameters {
    */
   readonly codeDirectory: string;
   /**
-   * A table of the same account and region to use in place of a new one. With `wakeWaiters`, it has a stream of new images.
+   * A table of the same account and region to use in place of a new one. With `wakeWaiters`, it has a stream of new
+   * images, and with `historyDays` one of new and old images.
    * @default a new table
    */
   readonly table?: dynamodb.ITable;
@@ -133,7 +134,7 @@ export class Leasehold extends Construct {
 
   /** Lets the grantee look at locks through the API. */
   public grantRead(grantee: iam.IGrantable, options: LeaseholdGrantOptions = {}): iam.Grant {
-    return this.grantRoutes(grantee, ["GET/v1/lock", "GET/v1/locks"], options);
+    return this.grantRoutes(grantee, ["GET/v1/lock", "GET/v1/locks", "GET/v1/history"], options);
   }
 
   /** Lets the grantee look at locks and break them: for operators. */
@@ -194,14 +195,14 @@ export class Leasehold extends Construct {
 
   /** The values of the template's parameters. */
   private valuesOf(template: Template): Values {
-    const { table, wakeWaiters } = this.props;
+    const { table, wakeWaiters, historyDays } = this.props;
     const given: Values = { keyScopes: Lazy.string({ produce: () => this.keyScopes() }), ...this.props };
     if (table) {
       given.existingTableName = table.tableName;
     }
-    if (table && wakeWaiters) {
+    if (table && (wakeWaiters || historyDays)) {
       if (!table.tableStreamArn) {
-        throw new Error("wakeWaiters needs a table with a stream.");
+        throw new Error("wakeWaiters and historyDays need a table with a stream.");
       }
       given.existingTableStreamLabel = Fn.select(3, Fn.split("/", table.tableStreamArn));
     }

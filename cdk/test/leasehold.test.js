@@ -122,6 +122,7 @@ test("wakeWaiters needs a table with a stream", () => {
   const stack = new Stack(new App(), "Test");
   const table = dynamodb.Table.fromTableName(stack, "Table", "locks");
   assert.throws(() => new Leasehold(stack, "Leasehold", { codeDirectory, table, wakeWaiters: true }), /stream/);
+  assert.throws(() => new Leasehold(stack, "Past", { codeDirectory, table, historyDays: 7 }), /stream/);
   const tableArn = "arn:aws:dynamodb:eu-west-1:123456789012:table/locks";
   const tableStreamArn = `${tableArn}/stream/2026-11-22T07:00:00.000`;
   const template = synthesise({ wakeWaiters: true }, (_lock, stack) => {
@@ -168,7 +169,7 @@ test("authorizer of every route follows the property", () => {
     [LeaseholdAuthorizer.NONE, "NONE"],
   ]) {
     const routes = made(synthesise({ authorizer }), "AWS::ApiGatewayV2::Route");
-    assert.strictEqual(routes.length, 18);
+    assert.strictEqual(routes.length, 19);
     for (const route of routes) assert.strictEqual(route.Properties.AuthorizationType, type);
   }
   const jwt = { authorizer: LeaseholdAuthorizer.JWT, jwtIssuer: "https://issuer", jwtAudience: ["a"] };
@@ -246,6 +247,7 @@ test("stack is the one of the snapshot", () => {
   const { Resources } = synthesise({
     watchConcurrency: 10,
     wakeWaiters: true,
+    historyDays: 30,
     restApi: LeaseholdRestApi.REGIONAL,
     transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"],
     release: "one",

@@ -19,6 +19,7 @@ use crate::commands::fenced_write::{self, FencedWriteArgs};
 use crate::commands::get::{self, GetArgs};
 use crate::commands::guard::{self, GuardArgs};
 use crate::commands::heartbeat::{self, HeartbeatArgs};
+use crate::commands::history::{self, HistoryArgs};
 use crate::commands::ls::{self, LsArgs};
 use crate::commands::occurrence::{self, OccurrenceArgs};
 use crate::commands::release::{self, ReleaseArgs};
@@ -58,6 +59,7 @@ enum Command {
     Occurrence(OccurrenceArgs),
     Get(GetArgs),
     Ls(LsArgs),
+    History(HistoryArgs),
     Watch(WatchArgs),
     Transactions(TransactionsArgs),
     Terraform(TerraformArgs),
@@ -128,6 +130,7 @@ impl Command {
             Self::Occurrence(args) => in_runtime(occurrence::main(args))?,
             Self::Get(args) => in_runtime(get::main(args))?,
             Self::Ls(args) => in_runtime(ls::main(args))?,
+            Self::History(args) => in_runtime(history::main(args))?,
             Self::Watch(args) => in_runtime(watch::main(args))?,
             Self::Transactions(args) => in_runtime(transactions::main(args))?,
             Self::Serve(args) => {
@@ -162,6 +165,7 @@ impl Command {
             | Self::Occurrence(OccurrenceArgs { common, .. })
             | Self::Get(GetArgs { common, .. })
             | Self::Ls(LsArgs { common, .. })
+            | Self::History(HistoryArgs { common, .. })
             | Self::Agent(LocalArgs { common, .. })
             | Self::Console(ConsoleArgs { common, .. })
             | Self::Watch(WatchArgs { common, .. }) => Some(common),

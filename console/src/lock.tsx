@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { post } from "./api.js";
 import { BreakDialog } from "./break.js";
 import { duration } from "./format.js";
+import { LockHistory } from "./history.js";
 import { type Seen, isSemaphore, stateOf } from "./observations.js";
 import { Chip, Empty, LeaseBar } from "./parts.js";
 import { SemaphoreDetails } from "./semaphore.js";
@@ -90,6 +91,7 @@ function Details({ seen, full }: { seen: Seen; full: Lock }) {
       )}
       <h3>Timeline, as this page saw it</h3>
       <Timeline events={seen.events} />
+      <LockHistory lock={lock} />
       <Payload lock={full} />
     </>
   );

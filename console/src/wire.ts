@@ -8,6 +8,8 @@ export type Semaphore = Schemas["SemaphoreState"];
 /** A lock, or a semaphore, or a holder or a ticket of a semaphore with the permits that it has or waits for. */
 export type Lock = Omit<Schemas["Lock"], keyof Semaphore> & Partial<Semaphore> & { permits?: number };
 export type Listing = Omit<Schemas["ListResponse"], "locks"> & { locks: Lock[] };
+export type History = Schemas["HistoryResponse"];
+export type HistoryEntry = Schemas["HistoryEntry"];
 export type Unreadable = Schemas["UnreadableRow"];
 export type Problem = Schemas["Problem"];
 export type Transaction = Schemas["Transaction"];

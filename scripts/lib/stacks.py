@@ -14,6 +14,7 @@ TABLES = (
     ("TransactionTableArns", "items"),
     ("TransactionTable", "transactions"),
     ("WaitersTable", "waiters"),
+    ("HistoryTable", "history"),
     ("LockTable", "locks"),
 )
 

@@ -15,6 +15,7 @@ pub(crate) mod fenced_write;
 pub(crate) mod get;
 pub(crate) mod guard;
 pub(crate) mod heartbeat;
+pub(crate) mod history;
 pub(crate) mod ls;
 pub(crate) mod occurrence;
 pub(crate) mod release;

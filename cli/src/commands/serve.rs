@@ -13,8 +13,8 @@ use leasehold_api::Quota;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
-    Credentials, CredentialsError, Front, Guard, Pulse, Server, ServerError, Settings, States, StatesError, Store, Tls,
-    TlsError, TokenError, Tokens, console, exposed, terraform,
+    Credentials, CredentialsError, Front, Guard, HistorySettings, Pulse, Server, ServerError, Settings, States,
+    StatesError, Store, Tls, TlsError, TokenError, Tokens, console, exposed, terraform,
 };
 use leasehold_transactions as transactions;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::interval;
 
+use crate::duration;
 use crate::signals::Signals;
 use crate::systemd;
 
@@ -122,6 +123,21 @@ pub(crate) struct ServeArgs {
         env = "LEASEHOLD_RETENTION_SECONDS"
     )]
     retention_seconds: u64,
+
+    /// Keep a history of the locks for this time: who held what, when, and how it ended. It is written beside the
+    /// requests, into a table of the same file.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = duration::parse,
+        conflicts_with = "dynamodb_endpoint",
+        env = "LEASEHOLD_HISTORY"
+    )]
+    history: Option<Duration>,
+
+    /// The name of the table of the history. It is created where it is missing.
+    #[arg(long, value_name = "NAME", default_value = "leasehold-history", env = "LEASEHOLD_HISTORY_TABLE_NAME")]
+    history_table: String,
 
     /// The largest difference between clocks for which `staleness: "clock"` is safe.
     #[arg(
@@ -353,6 +369,7 @@ impl ServeArgs {
             },
             policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
             takeover_clock_check: self.takeover_clock_check,
+            history: self.history.map(|retention| HistorySettings { table: self.history_table.clone(), retention }),
             transaction_table: self.transaction_table.clone(),
             transaction_policy: transactions::Policy {
                 patience_ms: self.transaction_patience_ms,

@@ -17,6 +17,7 @@ mod demo;
 mod fenced_store;
 mod front;
 mod guard;
+mod history;
 mod keeping;
 mod lambda;
 mod neighbours;

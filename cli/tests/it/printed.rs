@@ -9,7 +9,7 @@ use snapbox::{Data, assert_data_eq, str};
 
 use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "run",
     "elect",
     "acquire",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 23] = [
     "occurrence",
     "get",
     "ls",
+    "history",
     "transactions",
     "watch",
     "serve",

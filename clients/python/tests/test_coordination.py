@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from conftest import MakeClient, broken, eventually
+from conftest import MakeClient, broken, eventually, serve, stop
 from proxy import Answer, DropAnswer, Proxy, Refuse, Seen, only
 from test_watching import Background
 
@@ -22,6 +22,7 @@ from leasehold import (
     LeaseholdError,
     LockHeld,
     LockLost,
+    LockNotFound,
     LockView,
     OccurrenceDone,
     Permits,
@@ -290,6 +291,32 @@ def test_permits_that_were_given_up_are_taken_back(proxy: Proxy, observed: Clien
     with pytest.raises(LeaseholdError):
         observed.try_acquire_all(mixed(key))
     eventually(lambda: states(client, [f"{key}-a"]) == ["released"] and free(client, key) == 3)
+
+
+# The history
+
+
+def test_history_tells_who_held_the_lock(make_client: MakeClient, key: str) -> None:
+    process, url = serve("--history", "1d")
+    try:
+        keeper = make_client(url=url)
+        keeper.acquire(key).granted().release()
+        seen = keeper.acquire(key).granted()
+        keeper.break_lock(key, seen.record_version_number)
+        eventually(lambda: len(keeper.history(key)) == 4)
+        entries = keeper.history(key)
+        assert [entry.event for entry in entries] == ["broken", "acquired", "released", "acquired"]
+        assert entries[0].fencing_token == seen.fencing_token
+        assert keeper.history(key, limit=1) == entries[:1]
+        assert keeper.history(key, until_ms=entries[-1].at_ms - 1) == ()
+        assert keeper.history(key, since_ms=entries[-1].at_ms) == entries
+    finally:
+        stop(process)
+
+
+def test_service_without_a_history_says_so(client: Client, key: str) -> None:
+    with pytest.raises(LockNotFound):
+        client.history(key)
 
 
 # Once an occurrence

@@ -159,6 +159,48 @@ export interface Page {
   readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
 }
 
+/** The largest page of a history. */
+const HISTORY_PAGE = 1000;
+
+/** The part of a lock's history to read. */
+export interface HistoryOptions extends CallOptions {
+  /** No event before this time, in epoch milliseconds. */
+  sinceMs?: number | undefined;
+  /** No event after this time, in epoch milliseconds. */
+  untilMs?: number | undefined;
+  /** The largest number of events: the newest ones. Default: all. */
+  limit?: number | undefined;
+}
+
+/** One event in the life of a lock. */
+export interface HistoryEntry {
+  /** The time of the change, in epoch milliseconds. That of DynamoDB's stream is exact to the second. */
+  readonly atMs: number;
+  readonly event: "acquired" | "renewed" | "takenOver" | "released" | "broken" | "expired" | "deleted";
+  /** The holder: the new one, or the one whose time ended. Absent where the row's owner was unreadable. */
+  readonly ownerName?: string;
+  /** Absent where another client wrote the row. */
+  readonly fencingToken?: number;
+  /** The occurrence that the acquisition was for, or that the release completed. */
+  readonly occurrence?: string;
+  /** The holder that a takeover ended. */
+  readonly previousOwnerName?: string;
+  readonly previousFencingToken?: number;
+}
+
+function historyEntryFromWire(entry: Schemas["HistoryEntry"]): HistoryEntry {
+  const { ownerName, fencingToken, occurrence, previousOwnerName, previousFencingToken } = entry;
+  return {
+    atMs: entry.atMs,
+    event: entry.event,
+    ...(ownerName != null && { ownerName }),
+    ...(fencingToken != null && { fencingToken }),
+    ...(occurrence != null && { occurrence }),
+    ...(previousOwnerName != null && { previousOwnerName }),
+    ...(previousFencingToken != null && { previousFencingToken }),
+  };
+}
+
 /** The answer to a heartbeat without a guard. */
 export interface Renewal {
   readonly recordVersionNumber: string;
@@ -634,6 +676,27 @@ export class Client implements AsyncDisposable {
       };
       cursor = answer.nextCursor ?? undefined;
     } while (cursor !== undefined);
+  }
+
+  /**
+   * Resolves with who held a lock, when, and how it ended, from the newest event on. Reads page after page up to `limit`,
+   * which is all of them by default.
+   *
+   * @throws {LockNotFoundError} the service keeps no history.
+   */
+  async history(key: string, options: HistoryOptions = {}): Promise<HistoryEntry[]> {
+    const { runtime, service } = this.#context;
+    const { sortKey, sinceMs, untilMs, limit = Number.POSITIVE_INFINITY, signal } = options;
+    const entries: HistoryEntry[] = [];
+    let cursor: string | undefined;
+    while (entries.length < limit) {
+      const query = { key, sortKey, sinceMs, untilMs, limit: Math.min(limit - entries.length, HISTORY_PAGE), cursor };
+      const page = await retrying(runtime, (sendOptions) => service.ask("history", query, sendOptions), { signal });
+      entries.push(...page.entries.map(historyEntryFromWire));
+      cursor = page.nextCursor ?? undefined;
+      if (cursor === undefined) break;
+    }
+    return entries;
   }
 
   /**

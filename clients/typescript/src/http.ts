@@ -54,6 +54,7 @@ export const ROUTES: Readonly<Record<Call, readonly ["GET" | "POST", string]>> =
   "semaphore-capacity": ["POST", "/v1/semaphore/capacity"],
   "semaphore-get": ["GET", "/v1/semaphore"],
   list: ["GET", "/v1/locks"],
+  history: ["GET", "/v1/history"],
   begin: ["POST", "/v1/transactions/begin"],
   add: ["POST", "/v1/transactions/add"],
   commit: ["POST", "/v1/transactions/commit"],

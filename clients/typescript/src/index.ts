@@ -13,6 +13,8 @@ export {
   Client,
   type ClientOptions,
   type Isolation,
+  type HistoryEntry,
+  type HistoryOptions,
   type ListItemsOptions,
   type ListOptions,
   type Locked,

@@ -58,6 +58,14 @@ export interface Requests {
     ownerName?: string | undefined;
     key?: string | undefined;
   };
+  history: {
+    key: string;
+    sortKey?: string | undefined;
+    sinceMs?: number | undefined;
+    untilMs?: number | undefined;
+    limit?: number | undefined;
+    cursor?: string | undefined;
+  };
   begin: Request<"BeginRequest">;
   add: Request<"AddRequest">;
   commit: Request<"CommitRequest">;
@@ -86,6 +94,7 @@ export interface Answers {
   "semaphore-capacity": Schemas["CapacityResponse"];
   "semaphore-get": Schemas["Lock"];
   list: Schemas["ListResponse"];
+  history: Schemas["HistoryResponse"];
   begin: Schemas["BeginResponse"];
   add: Schemas["AddResponse"];
   commit: Schemas["CommitResponse"];
@@ -126,6 +135,7 @@ const MEMBERS: {
   "semaphore-capacity": { capacity: "number", available: "number" },
   "semaphore-get": { recordVersionNumber: "string" },
   list: { locks: "object" },
+  history: { entries: "object" },
   begin: { state: "string" },
   add: { answers: "object" },
   commit: { state: "string" },

@@ -21,6 +21,7 @@ export type Call =
   | "semaphore-capacity"
   | "semaphore-get"
   | "list"
+  | "history"
   | "begin"
   | "add"
   | "commit"

@@ -818,6 +818,44 @@ export interface components {
             /** @description True if somebody waits for the lock, by a mark of `want`. A holder may release the lock earlier than planned. */
             wanted?: boolean;
         };
+        /** @description One event in the life of a lock. */
+        HistoryEntry: {
+            /**
+             * Format: int64
+             * @description The time of the change, in epoch milliseconds. That of DynamoDB's stream is exact to the second.
+             */
+            atMs: number;
+            /** @description What happened. */
+            event: components["schemas"]["HistoryEvent"];
+            /**
+             * Format: int64
+             * @description Its fencing token. Absent where another client wrote the row.
+             */
+            fencingToken?: number | null;
+            /** @description The occurrence that the acquisition was for, or that the release completed. */
+            occurrence?: string | null;
+            /** @description The holder: the new one, or the one whose time ended. Absent where the row's owner was unreadable. */
+            ownerName?: string | null;
+            /**
+             * Format: int64
+             * @description Its fencing token.
+             */
+            previousFencingToken?: number | null;
+            /** @description The holder that a takeover ended. */
+            previousOwnerName?: string | null;
+        };
+        /**
+         * @description What became of the holder of a lock.
+         * @enum {string}
+         */
+        HistoryEvent: "acquired" | "renewed" | "takenOver" | "released" | "broken" | "expired" | "deleted";
+        /** @description One page of a lock's history. */
+        HistoryResponse: {
+            /** @description The entries, from the newest on. A change is told some seconds after it was made. */
+            entries: components["schemas"]["HistoryEntry"][];
+            /** @description The start of the next page; absent on the last. */
+            nextCursor?: string | null;
+        };
         /** @description The public view of a holder of permits. */
         Holder: {
             /** @description The holder's payload as text. */

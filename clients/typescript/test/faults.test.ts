@@ -388,6 +388,24 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     await guard.release();
   });
 
+  test("history tells who held a lock", async () => {
+    await using keeper = await LocalService.start("--history", "1d");
+    const [key, client] = [freshKey(), keeper.client()];
+    await guardOf(await client.tryAcquire(key)).release();
+    const held = guardOf(await client.tryAcquire(key));
+    await client.breakLock(key, held.recordVersionNumber);
+    await eventually(async () => (await client.history(key)).length === 4, "all events");
+    const entries = await client.history(key);
+    assert.deepEqual(
+      entries.map(({ event }) => event),
+      ["broken", "acquired", "released", "acquired"],
+    );
+    assert.equal(entries[0]?.fencingToken, held.fencingToken);
+    assert.deepEqual(await client.history(key, { limit: 1 }), entries.slice(0, 1));
+    assert.deepEqual(await client.history(key, { sinceMs: entries[3]?.atMs }), entries);
+    await assert.rejects(service.client().history(key), { name: "LockNotFoundError" });
+  });
+
   test("occurrence is set back by an operator", async () => {
     const key = freshKey();
     const client = service.client();

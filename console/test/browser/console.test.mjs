@@ -33,6 +33,25 @@ test("lock appears, turns stale and is released", async () => {
   await page.context().close();
 });
 
+test("history of a lock is shown in its order", async () => {
+  const keeper = await serve("--history", "1d");
+  const turn = (leaseId) => keeper.post("/v1/acquire", { key: "past", ownerName: leaseId, leaseId });
+  await turn("first");
+  await keeper.post("/v1/release", { key: "past", leaseId: "first" });
+  await turn("second");
+  const { recordVersionNumber } = await keeper.lock("past");
+  await keeper.post("/v1/break", { key: "past", recordVersionNumber });
+  const page = await open(browser, `${keeper.console}#/lock?key=past`);
+  const events = page.locator("[aria-label=History] .event-name");
+  await page.locator("[aria-label=History] .event-broken").waitFor({ timeout: 20_000 });
+  const told = ["Broken by an operator", "Acquired", "Released", "Acquired"];
+  assert.deepEqual(await events.allTextContents(), told);
+  assert.match(await page.locator("[aria-label=History] li").first().textContent(), /second/);
+  assert.deepEqual(page.faults, []);
+  await page.context().close();
+  await keeper.end();
+});
+
 test("heartbeat is seen within two seconds", async () => {
   await acquire("alive");
   const page = await open(browser, at("alive"));

@@ -25,6 +25,7 @@ pub mod counts;
 mod cursor;
 pub mod direct;
 mod execution;
+mod history;
 pub mod http;
 #[cfg(feature = "logging")]
 pub mod logging;
@@ -39,6 +40,7 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
+pub use history::{Recorder, StreamBatch, image};
 pub use quota::Quota;
 pub use route::{Admitted, Answer, Input, Route, Routed, document};
 pub use service::Service;

@@ -32,7 +32,7 @@ pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         let value = match name.as_str() {
-            "limit" | "waitMs" => value
+            "limit" | "waitMs" | "sinceMs" | "untilMs" => value
                 .parse::<u64>()
                 .map(Value::from)
                 .map_err(|_| Problem::invalid(name.clone(), format!("{name} must be a whole number.")))?,

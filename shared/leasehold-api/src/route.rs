@@ -146,6 +146,7 @@ routes!(|service: &Service, caller, request| {
     GET => service.get(caller, request),
     WATCH => service.watch(caller, request),
     LIST => service.list(caller, request),
+    HISTORY => service.history(caller, request),
     HEALTH => service.health(caller, request),
     SEMAPHORE_ACQUIRE => service.acquire_permits(caller, request),
     SEMAPHORE_HEARTBEAT => service.heartbeat_permits(caller, request),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_protocol::history::HistoryTable;
 use leasehold_protocol::{
     AcquireAnswer, BreakAnswer, HeartbeatAnswer, ListQuery, LockKey, LockTable, OccurrenceAnswer, Record,
     ReleaseAnswer, Released, WantAnswer,
@@ -41,12 +42,20 @@ pub struct Service {
     /// Hides the starts of pages from callers of some keys. Absent: their listings read on to a row of theirs.
     seal: Option<Arc<Seal>>,
     pub(crate) quota: Arc<Quota>,
+    pub(crate) history: Option<HistoryTable>,
 }
 
 impl Service {
     /// The service over one table.
     pub fn new(table: LockTable) -> Self {
-        Self { table, checks_takeovers: false, watches: Arc::default(), seal: None, quota: Arc::default() }
+        Self {
+            table,
+            checks_takeovers: false,
+            watches: Arc::default(),
+            seal: None,
+            quota: Arc::default(),
+            history: None,
+        }
     }
 
     /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the
@@ -60,6 +69,12 @@ impl Service {
     #[must_use]
     pub fn bound_listings(self) -> Self {
         Self { seal: Seal::fresh().map(Arc::new), ..self }
+    }
+
+    /// Shows the history that this table keeps.
+    #[must_use]
+    pub fn with_history(self, history: HistoryTable) -> Self {
+        Self { history: Some(history), ..self }
     }
 
     /// Bounds the locks and the tickets of each principal.

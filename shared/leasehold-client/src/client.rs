@@ -14,8 +14,8 @@ use http::HeaderMap;
 use leasehold_client_core::Turns;
 use leasehold_client_core::holder::Terms;
 use leasehold_wire::{
-    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, ListRequest, Lock, LockState, OccurrenceRequest,
-    OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
+    BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, HistoryEntry, HistoryRequest, ListRequest, Lock,
+    LockState, OccurrenceRequest, OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
 };
 use lru::LruCache;
 use tokio::sync::Notify;
@@ -207,6 +207,20 @@ pub struct ListOptions {
     pub key: Option<String>,
     /// The largest number of locks in one answer: 1 to 1000. Default: 100.
     pub page_size: Option<u64>,
+}
+
+/// The largest page of a history.
+const HISTORY_PAGE: u64 = 1000;
+
+/// The part of a lock's history to read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HistoryOptions {
+    /// No event before this time, in epoch milliseconds.
+    pub since_ms: Option<u64>,
+    /// No event after this time, in epoch milliseconds.
+    pub until_ms: Option<u64>,
+    /// The largest number of events: the newest ones. Default: all.
+    pub limit: Option<u64>,
 }
 
 /// One row of a listing.
@@ -449,6 +463,30 @@ impl Client {
             }
         });
         pages.map_ok(|rows| stream::iter(rows).map(Ok)).try_flatten()
+    }
+
+    /// Returns who held a lock, when, and how it ended, from the newest event on. Reads page after page up to the
+    /// limit.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotFound`] where the service keeps no history, or the last failure to reach the service.
+    pub async fn history(&self, key: impl Into<LockKey>, options: HistoryOptions) -> Result<Vec<HistoryEntry>, Error> {
+        let LockKey { key, sort_key } = key.into();
+        let HistoryOptions { since_ms, until_ms, limit } = options;
+        let mut left = limit.unwrap_or(u64::MAX);
+        let mut request = HistoryRequest { key, sort_key, since_ms, until_ms, limit: None, cursor: None };
+        let mut entries = Vec::new();
+        while left > 0 {
+            request.limit = Some(left.min(HISTORY_PAGE));
+            let page = persist(self.until(), |left| self.remote().history(&request, left)).await?;
+            left = left.saturating_sub(page.entries.len() as u64);
+            entries.extend(page.entries);
+            request.cursor = page.next_cursor;
+            if request.cursor.is_none() {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
     /// Releases a lock by force, if the row still has the version that the operator saw.

@@ -116,7 +116,7 @@ mod vectors;
 mod watching;
 
 pub use acquire::{Acquisition, Held};
-pub use client::{Client, ClientBuilder, CloseError, ListOptions, Listed, Unreleased};
+pub use client::{Client, ClientBuilder, CloseError, HistoryOptions, ListOptions, Listed, Unreleased};
 pub use election::{Election, Leader};
 pub use error::{Error, ErrorKind};
 /// The future that a [`Transport`] returns.

@@ -15,8 +15,9 @@ use leasehold_wire::semaphore::{
 };
 use leasehold_wire::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthResponse,
-    HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest, OccurrenceResponse,
-    Problem, ReleaseRequest, ReleaseResponse, Secret, WantRequest, WantResponse, WatchRequest, operation,
+    HeartbeatRequest, HeartbeatResponse, HistoryRequest, HistoryResponse, ListRequest, ListResponse, Lock,
+    OccurrenceRequest, OccurrenceResponse, Problem, ReleaseRequest, ReleaseResponse, Secret, WantRequest, WantResponse,
+    WatchRequest, operation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -304,6 +305,10 @@ impl Remote {
 
     pub(crate) async fn list(&self, request: &ListRequest, left: Duration) -> Result<ListResponse, Error> {
         self.query(operation::LIST.path, request, left).await
+    }
+
+    pub(crate) async fn history(&self, request: &HistoryRequest, left: Duration) -> Result<HistoryResponse, Error> {
+        self.query(operation::HISTORY.path, request, left).await
     }
 
     pub(crate) async fn health(&self) -> Result<HealthResponse, Error> {

@@ -40,6 +40,12 @@ impl Failure {
         Self { kind: FailureKind::Misconfigured, message: message.into(), source: None }
     }
 
+    /// DynamoDB did not do all that was asked for.
+    pub fn throttled() -> Self {
+        let message = "DynamoDB left the request for later.".to_owned();
+        Self { kind: FailureKind::Throttled, message, source: None }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Unavailable, message: message.into(), source: None }
     }

@@ -27,6 +27,7 @@ mod connector;
 mod error;
 mod express;
 mod file;
+mod following;
 mod integrity;
 mod names;
 mod operations;
@@ -51,16 +52,21 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use bytes::Bytes;
 use dynoxide::Database;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
 
 use crate::connector::Connector;
 use crate::express::{Express, Left};
 use crate::file::{DatabaseFile, open_error};
+use crate::following::Following;
 use crate::names::Names;
 use crate::operations::Answer;
 use crate::queue::{Queue, Request, Turn};
 
 pub use crate::error::EngineError;
+pub use crate::following::Change;
 pub use crate::queue::{foreign, urgent};
 
 /// The endpoint is never resolved, since no connection is made. The reserved top-level domain makes a client without
@@ -146,6 +152,15 @@ impl Engine {
         (answer.status, answer.body)
     }
 
+    /// Follows the changes of a table from now on, in their order, each after it is on disk. `keys` are the names of
+    /// its keys. A table has one follower, and an engine one such table. Where the follower is slow, changes are lost;
+    /// no write waits for it. PartiQL's changes are not told.
+    pub fn follow(&self, table: &str, keys: Vec<String>) -> Receiver<Change> {
+        let (following, receiver) = Following::new(table.to_owned(), keys);
+        self.core.express().following = Some(following);
+        receiver
+    }
+
     /// Makes a write that no item sees, to learn whether writes still reach the disk. Each writes another value: SQLite
     /// leaves the file alone where a value is there already.
     ///
@@ -159,7 +174,7 @@ impl Engine {
         let value = format!("{:0>256}", format!("{}-{check}", std::process::id()));
         // Six pages, more than a small row takes where it splits a page: where this fits, a row fits.
         let tags: Vec<_> = (0..45)
-            .map(|number| serde_json::json!({ "Key": format!("leasehold:written:{number:0>100}"), "Value": value }))
+            .map(|number| json!({ "Key": format!("leasehold:written:{number:0>100}"), "Value": value }))
             .collect();
         let tag = serde_json::json!({
             "ResourceArn": format!("arn:aws:dynamodb:us-east-1:000000000000:table/{table}"),
@@ -237,7 +252,14 @@ impl Core {
             Err(left) => left,
         };
         express.make_way();
+        let keys = express.following.as_ref().map(|following| following.keys_of(operation, body)).unwrap_or_default();
+        let table = express.following.as_ref().map(|following| following.table().to_owned()).unwrap_or_default();
+        let images = || keys.iter().map(|key| self.image(&table, key)).collect::<Vec<_>>();
+        let before = images();
         let answer = self.names.run(&self.database, target, body);
+        if let Some(following) = express.following.as_mut().filter(|_| answer.status == 200) {
+            before.into_iter().zip(images()).for_each(|(old, new)| following.made(Change { old, new }));
+        }
         if let Left::ToLearn = left {
             express.learn(body, &answer);
         }
@@ -249,6 +271,19 @@ impl Core {
         }
     }
 
+    /// The row of this key, in DynamoDB's JSON.
+    fn image(&self, table: &str, key: &Value) -> Option<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Found<'a> {
+            #[serde(borrow)]
+            item: Option<&'a RawValue>,
+        }
+        let answer = self.read("GetItem", &json!({ "TableName": table, "Key": key, "ConsistentRead": true }));
+        let found: Found<'_> = serde_json::from_slice(&answer.body).ok()?;
+        found.item.map(|item| item.get().to_owned())
+    }
+
     fn read(&self, operation: &str, request: &Value) -> Answer {
         self.names.run(&self.database, &format!("DynamoDB_20120810.{operation}"), request.to_string().as_bytes())
     }
@@ -257,7 +292,11 @@ impl Core {
     fn work(&self, turn: Turn) -> Option<Turn> {
         let sync = |has_written| {
             self.express().commit()?;
-            self.file.as_ref().map_or(Ok(()), |file| file.check(has_written))
+            self.file.as_ref().map_or(Ok(()), |file| file.check(has_written))?;
+            if let Some(following) = &mut self.express().following {
+                following.tell();
+            }
+            Ok(())
         };
         self.queue.work(turn, |request| self.run(request), sync)
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use leasehold_api::access::{Access, Scopes};
 use leasehold_protocol::{Policy, TableSchema};
@@ -10,6 +11,10 @@ use leasehold_transactions as transactions;
 /// The maximum idle time of transactions: one process looks at an open transaction twice, this time apart, and Lambda
 /// ends it after fifteen minutes.
 const MAX_IDLE_SECONDS: u64 = 840;
+
+/// The days for which an entry of the history stays, and the most of them.
+const HISTORY_DAYS: u64 = 30;
+const MAX_HISTORY_DAYS: u64 = 3650;
 
 /// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +35,9 @@ pub struct Config {
     /// `LEASEHOLD_EXECUTION_KEY` (default: none): the KMS key, for HMAC, behind the lease ids of Step Functions
     /// executions.
     pub execution_key: Option<String>,
+    /// `LEASEHOLD_HISTORY_TABLE_NAME` (default: none is kept), `LEASEHOLD_HISTORY_DAYS` (default 30): the table of the
+    /// history, and the time for which an entry stays.
+    pub history: Option<(String, Duration)>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
     /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
@@ -94,6 +102,9 @@ impl Config {
         variables.checked(schema.check());
         let jwt_claim = variables.text("LEASEHOLD_JWT_CLAIM").unwrap_or_else(|| "sub".to_owned());
         let execution_key = variables.text("LEASEHOLD_EXECUTION_KEY");
+        let days = variables.number("LEASEHOLD_HISTORY_DAYS", HISTORY_DAYS, 1..=MAX_HISTORY_DAYS);
+        let history = variables.text("LEASEHOLD_HISTORY_TABLE_NAME");
+        let history = history.map(|table| (table, Duration::from_secs(days * 24 * 3600)));
         let stack = variables.text("LEASEHOLD_STACK");
         variables.complete(Self {
             schema,
@@ -102,6 +113,7 @@ impl Config {
             takeover_clock_check,
             jwt_claim,
             execution_key,
+            history,
             metrics,
             stack,
         })
@@ -243,6 +255,7 @@ mod tests {
             takeover_clock_check: false,
             jwt_claim: "sub".into(),
             execution_key: None,
+            history: None,
             metrics: true,
             stack: None,
         };
@@ -262,6 +275,8 @@ mod tests {
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
             ("LEASEHOLD_EXECUTION_KEY", "key/1"),
+            ("LEASEHOLD_HISTORY_TABLE_NAME", "past"),
+            ("LEASEHOLD_HISTORY_DAYS", "2"),
             ("LEASEHOLD_METRICS", "false"),
             ("LEASEHOLD_STACK", "orders-locks"),
         ])
@@ -269,6 +284,7 @@ mod tests {
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
         assert!(config.takeover_clock_check);
+        assert_eq!(config.history, Some(("past".to_owned(), Duration::from_secs(2 * 24 * 3600))));
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use crate::item::{
-    COMPLETED_OCCURRENCE, DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED, LAST_OCCURRENCE,
-    LEASE_DURATION, LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION, LEASEHOLD_WANTED,
-    OCCURRENCE_SECONDS, OWNER_NAME, OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OCCURRENCE, PREVIOUS_OWNER_NAME,
-    PREVIOUS_RELEASED, RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE, STALE_AT, TableSchema,
+    BROKEN_VERSION, COMPLETED_OCCURRENCE, DELETED_VERSION, ENDED_VERSION, EXPIRE_AT, FENCING_TOKEN, IS_RELEASED,
+    LAST_OCCURRENCE, LEASE_DURATION, LEASE_ID_HASH, LEASE_MS, LEASE_REQUEST_ID, LEASE_SEQUENCE, LEASE_VERSION,
+    LEASEHOLD_WANTED, OCCURRENCE_SECONDS, OWNER_NAME, OWNER_PRINCIPAL, PREVIOUS_LEASE_ID_HASH, PREVIOUS_OCCURRENCE,
+    PREVIOUS_OWNER_NAME, PREVIOUS_RELEASED, RECORD_VERSION_NUMBER, RUNNING_OCCURRENCE, STALE_AT, TableSchema,
 };
 use crate::lifecycle::together::{Attempt, Form};
 use crate::lifecycle::{FOREVER_SECONDS, LAST_COUNTABLE_TOKEN, LockState, MAX_LEASE_DIGITS, Policy, Stamp};
@@ -263,6 +263,7 @@ fn assign_grant(builder: &mut Builder, request: &Acquire, stamp: &Stamp, policy:
     builder.copy(IS_RELEASED, PREVIOUS_RELEASED, text(""));
     builder.copy(COMPLETED_OCCURRENCE, PREVIOUS_OCCURRENCE, text(""));
     builder.remove(IS_RELEASED);
+    builder.remove(BROKEN_VERSION);
     builder.remove(COMPLETED_OCCURRENCE);
     builder.remove(LEASEHOLD_WANTED);
     match &request.data {
@@ -404,6 +405,7 @@ pub(crate) fn break_lock(request: &Break, stamp: &Stamp, policy: &Policy) -> Wri
     builder.condition(IS_HELD);
     builder.expect(Some(&request.seen), "recordVersionNumber = :expected");
     builder.release(stamp);
+    builder.set(format!("{BROKEN_VERSION} = :rvn"));
     builder.expiry(policy.expire_at(stamp, None));
     builder.remove(DELETED_VERSION);
     builder.build()

@@ -41,6 +41,8 @@ pub(crate) const PREVIOUS_RELEASED: &str = "previousReleased";
 pub(crate) const PREVIOUS_OCCURRENCE: &str = "previousOccurrence";
 /// The record version number that the last release or break ended.
 pub(crate) const ENDED_VERSION: &str = "endedVersion";
+/// Equal to the record version number on a row that an operator broke.
+pub(crate) const BROKEN_VERSION: &str = "brokenVersion";
 /// Equal to the record version number on a tombstone. A Java client that takes the row over in place changes the record
 /// version number and not this attribute, and so makes the row a lock again.
 pub(crate) const DELETED_VERSION: &str = "deletedVersion";
@@ -88,7 +90,7 @@ pub(crate) const REORDERED: &str = "reordered";
 pub(crate) const CHANGED: &str = "changed";
 
 /// The names that belong to the protocol: no attribute of a caller may have one.
-pub const RESERVED_ATTRIBUTES: [&str; 40] = [
+pub const RESERVED_ATTRIBUTES: [&str; 41] = [
     OWNER_NAME,
     LEASE_DURATION,
     RECORD_VERSION_NUMBER,
@@ -108,6 +110,7 @@ pub const RESERVED_ATTRIBUTES: [&str; 40] = [
     PREVIOUS_RELEASED,
     PREVIOUS_OCCURRENCE,
     ENDED_VERSION,
+    BROKEN_VERSION,
     DELETED_VERSION,
     RUNNING_OCCURRENCE,
     COMPLETED_OCCURRENCE,
@@ -208,6 +211,7 @@ impl TableSchema {
                 occurrence: row.field(PREVIOUS_OCCURRENCE, not_empty).into_value().and_then(string),
             },
             ended_version: row.field(ENDED_VERSION, string).into_value(),
+            broken_version: row.field(BROKEN_VERSION, string).into_value(),
             deleted_version: row.field(DELETED_VERSION, string).into_value(),
             occurrence: row.field(RUNNING_OCCURRENCE, string).into_value(),
             completed_occurrence: row.field(COMPLETED_OCCURRENCE, string).into_value(),

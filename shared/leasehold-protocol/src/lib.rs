@@ -15,6 +15,7 @@
 //! table       makes the writes, through leasehold-dynamodb, and resolves ambiguity
 //! schema      creates the table, for local runs
 //! semaphore   several holders of one row, and a queue
+//! history     what the images of rows tell about their holders, and the table that keeps it
 //! ```
 //!
 //! **Roles.** The service keeps no state and compares no clocks. An *observer* polls and compares record version
@@ -34,6 +35,7 @@
 mod attributes;
 mod error;
 mod expressions;
+pub mod history;
 mod item;
 pub mod lifecycle;
 mod model;

@@ -10,18 +10,21 @@ use axum::Router;
 use axum::body::Body;
 use leasehold_api::access::Caller;
 use leasehold_api::http::{problem_response, unknown_route};
-use leasehold_api::{Quota, Routed, Service, TransactionService};
+use leasehold_api::{Quota, Recorder, Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
+use leasehold_protocol::history::{HistoryTable, ensure_history_table};
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use leasehold_transactions::{self as transactions, Transactions};
 use leasehold_wire::HealthRequest;
 use leasehold_wire::operation::Scope;
 use leasehold_wire::transactions::SweepRequest;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::health::Health;
+use crate::history::History;
 use crate::load::Load;
 use crate::routes::{Checked, protect, routes, routes_of};
 use crate::terraform::{self, States};
@@ -32,6 +35,9 @@ use leasehold_origin::Guard;
 
 /// The longest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The longest wait, at a stop, for the changes that are not in the history yet.
+const LAST_ENTRIES: Duration = Duration::from_secs(5);
 
 /// The pause between two looks at the files of tokens and certificates.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
@@ -66,6 +72,17 @@ pub struct Settings {
     pub transaction_table: String,
     /// The rules of the transactions.
     pub transaction_policy: transactions::Policy,
+    /// The history of the locks. Absent: none is kept.
+    pub history: Option<HistorySettings>,
+}
+
+/// The history of the locks.
+#[derive(Debug, Clone)]
+pub struct HistorySettings {
+    /// The name of its table.
+    pub table: String,
+    /// The time for which an entry stays.
+    pub retention: Duration,
 }
 
 /// The place of the tables.
@@ -88,6 +105,12 @@ pub enum ServerError {
     /// Locks and transactions name the same table.
     #[error("The locks and the transactions need a table each: name another one with --transaction-table.")]
     OneTable,
+    /// The history has the table of the locks or of the transactions.
+    #[error("The history needs a table of its own: name another one with --history-table.")]
+    HistoryTable,
+    /// The changes of a DynamoDB are not this process's alone.
+    #[error("--history is for the embedded engine: a DynamoDB's history is kept by the stack's History")]
+    HistoryElsewhere,
     /// The embedded engine did not start.
     #[error("{0}")]
     Engine(#[from] EngineError),
@@ -110,6 +133,7 @@ pub struct Server {
     locks: Service,
     transactions: TransactionService,
     sweep_interval: Duration,
+    history: Option<History>,
 }
 
 impl Server {
@@ -118,10 +142,14 @@ impl Server {
     /// # Errors
     /// A sentence about the settings or the store.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy } = settings;
+        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy, history } =
+            settings;
         schema.check().map_err(ServerError::Schema)?;
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
+        }
+        if history.as_ref().is_some_and(|it| it.table == schema.table_name || it.table == transaction_table) {
+            return Err(ServerError::HistoryTable);
         }
         let clock = Clock::system();
         check_clock(&clock)?;
@@ -136,10 +164,16 @@ impl Server {
         let table = schema.table_name.clone();
         let protected = vec![schema.table_name.clone()];
         let transactions = Transactions::new(&client, transaction_table, transaction_policy, clock.clone(), protected);
+        let history = match (history, &engine) {
+            (None, _) => None,
+            (Some(_), None) => return Err(ServerError::HistoryElsewhere),
+            (Some(settings), Some(engine)) => Some(follow(engine, &client, &schema, settings, &clock).await?),
+        };
         let locks = LockTable::new(client, schema, policy, clock);
         let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
+        let locks = history.iter().fold(locks, |locks, it| locks.with_history(it.recorder.history.clone()));
         let transactions = TransactionService::new(transactions);
-        Ok(Self { engine, table, locks, transactions, sweep_interval })
+        Ok(Self { engine, table, locks, transactions, sweep_interval, history })
     }
 
     /// Bounds the locks and the tickets of each principal.
@@ -160,7 +194,7 @@ impl Server {
 
     /// Serves until `shutdown` resolves, then finishes the requests in flight.
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
-        let Self { engine, table, locks, transactions, sweep_interval } = self;
+        let Self { engine, table, locks, transactions, sweep_interval, history } = self;
         let Front { guard, tokens, tls, states, name } = front;
         let states = states.map(Arc::new);
         let backend = states.clone().map_or_else(Router::new, |states| terraform::routes(locks.clone(), states));
@@ -178,6 +212,11 @@ impl Server {
             tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
             tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone())),
         ];
+        let served = Arc::new(Notify::new());
+        let history = history.map(|history| {
+            let served = Arc::clone(&served);
+            tokio::spawn(async move { history.keep(served.notified()).await })
+        });
         let app = match metrics::install() {
             Some(handle) => {
                 background.push(tokio::spawn(metrics::fold_repeatedly(handle.clone())));
@@ -192,12 +231,32 @@ impl Server {
             watched.close_watches();
         };
         connections::run_tls(listener, tls, app, shutdown).await;
+        served.notify_one();
+        if let Some(history) = history {
+            let _ = timeout(LAST_ENTRIES, history).await;
+        }
         // A sweep may stop anywhere: the next one continues. One that is at its write ends it first.
         for task in background {
             task.abort();
             let _ = task.await;
         }
     }
+}
+
+/// Follows the changes of the lock table.
+async fn follow(
+    engine: &Engine,
+    client: &Client,
+    schema: &TableSchema,
+    settings: HistorySettings,
+    clock: &Clock,
+) -> Result<History, ServerError> {
+    let HistorySettings { table, retention } = settings;
+    ensure_history_table(client, &table).await.map_err(ServerError::Table)?;
+    let keys = std::iter::once(&schema.partition_key).chain(&schema.sort_key).cloned().collect();
+    let changes = engine.follow(&schema.table_name, keys);
+    let history = HistoryTable::new(client.clone(), table, retention, clock.clone());
+    Ok(History { recorder: Recorder { schema: schema.clone(), history }, changes, clock: clock.clone() })
 }
 
 /// The sign of life of a server.

@@ -521,6 +521,91 @@ pub struct ListRequest {
     pub key: Option<String>,
 }
 
+/// The entries of a lock's history to read, from the newest on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HistoryRequest {
+    /// The lock's key.
+    pub key: String,
+    /// The lock's sort key. Required on a table with a sort key, refused on one without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_key: Option<String>,
+    /// No entry before this time, in epoch milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// No entry after this time, in epoch milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until_ms: Option<u64>,
+    /// The largest number of entries on a page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000, default = 100))]
+    pub limit: Option<u64>,
+    /// The `nextCursor` of the previous page. The other parameters must be the same again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// One page of a lock's history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryResponse {
+    /// The entries, from the newest on. A change is told some seconds after it was made.
+    pub entries: Vec<HistoryEntry>,
+    /// The start of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// One event in the life of a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// The time of the change, in epoch milliseconds. That of DynamoDB's stream is exact to the second.
+    pub at_ms: u64,
+    /// What happened.
+    pub event: HistoryEvent,
+    /// The holder: the new one, or the one whose time ended. Absent where the row's owner was unreadable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// Its fencing token. Absent where another client wrote the row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fencing_token: Option<u64>,
+    /// The occurrence that the acquisition was for, or that the release completed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<String>,
+    /// The holder that a takeover ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_owner_name: Option<String>,
+    /// Its fencing token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_fencing_token: Option<u64>,
+}
+
+/// What became of the holder of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum HistoryEvent {
+    /// A free lock got a holder.
+    Acquired,
+    /// The holder acquired it once more, under the same lease id and a new fencing token.
+    Renewed,
+    /// A holder without a sign of life lost it to another one.
+    TakenOver,
+    /// The holder gave it back.
+    Released,
+    /// An operator took it from its holder.
+    Broken,
+    /// Nobody took it over, and DynamoDB's TTL removed its row.
+    Expired,
+    /// The row was deleted while the lock had a holder: the Java client releases in this way.
+    Deleted,
+}
+
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

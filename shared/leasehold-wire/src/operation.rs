@@ -26,8 +26,9 @@ use crate::transactions::{
 };
 use crate::{
     AcquireAllRequest, AcquireAllResponse, AcquireRequest, AcquireResponse, BreakRequest, GetRequest, HealthRequest,
-    HealthResponse, HeartbeatRequest, HeartbeatResponse, ListRequest, ListResponse, Lock, OccurrenceRequest,
-    OccurrenceResponse, ReleaseRequest, ReleaseResponse, WantRequest, WantResponse, WatchRequest,
+    HealthResponse, HeartbeatRequest, HeartbeatResponse, HistoryRequest, HistoryResponse, ListRequest, ListResponse,
+    Lock, OccurrenceRequest, OccurrenceResponse, ReleaseRequest, ReleaseResponse, WantRequest, WantResponse,
+    WatchRequest,
 };
 
 /// One operation.
@@ -305,6 +306,8 @@ pub struct Unrouted {
     pub family: Family,
     /// The operations that the function carries out.
     pub operations: &'static [&'static Operation],
+    /// The actions that it uses beside those of its operations.
+    pub dynamodb: &'static [&'static str],
 }
 
 impl Unrouted {
@@ -335,6 +338,7 @@ pub static INVOKE: Unrouted = Unrouted {
         &SEMAPHORE_CAPACITY.operation,
         &SEMAPHORE_GET.operation,
     ],
+    dynamodb: &[],
 };
 
 /// The clean-up after an execution that ended without a release.
@@ -342,10 +346,26 @@ pub static CLEANUP: Unrouted = Unrouted {
     function: "cleanup",
     family: Family::Invoke,
     operations: &[&GET.operation, &RELEASE.operation, &SEMAPHORE_GET.operation, &SEMAPHORE_RELEASE.operation],
+    dynamodb: &[],
+};
+
+/// The history of the locks, from the stream of their table. It carries out no operation.
+pub static RECORD: Unrouted = Unrouted {
+    function: "record",
+    family: Family::Read,
+    operations: &[],
+    // Lambda reads the stream under the function's role.
+    dynamodb: &[
+        "BatchWriteItem on history",
+        "DescribeStream on locks/stream",
+        "GetRecords on locks/stream",
+        "GetShardIterator on locks/stream",
+        "ListStreams on \"*\"",
+    ],
 };
 
 /// All functions without a route.
-pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP];
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];
@@ -613,6 +633,24 @@ operations! {
         dynamodb: &["Query on locks", "Scan on locks"],
         success: "One page of the locks that the caller may see.",
         refusals: &[],
+    }
+
+    /// Tells who held a lock, when, and how it ended, from the newest event on. A service that keeps no history
+    /// refuses.
+    HISTORY: Get(HistoryRequest) -> HistoryResponse {
+        name: "history",
+        id: "history",
+        path: "/v1/history",
+        is_direct: false,
+        subject: Subject::Lock,
+        family: Family::Read,
+        scope: Some(Scope::Keys),
+        load: Load::Bulky,
+        dynamodb: &["Query on history"],
+        success: "One page of the lock's history.",
+        refusals: &[&[
+            refusal(&[NotFound], "the service keeps no history."),
+        ]],
     }
 
     /// Says whether the service and its table answer.

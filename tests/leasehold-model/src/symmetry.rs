@@ -38,7 +38,7 @@ pub(crate) fn representative(world: &World) -> World {
         {
             rename(text, &places);
         }
-        let versions = [&mut row.ended_version, &mut row.deleted_version];
+        let versions = [&mut row.ended_version, &mut row.broken_version, &mut row.deleted_version];
         for version in versions.into_iter().flatten() {
             rename(version, &places);
         }

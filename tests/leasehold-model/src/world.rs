@@ -55,7 +55,15 @@ impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let row = &self.0;
         (&row.owner_name, &row.lease_ms, &row.rvn, row.released, &row.data, &row.lease_id_hash).hash(state);
-        (&row.lease_version, &row.sequence, &row.previous, &row.ended_version, &row.deleted_version).hash(state);
+        (
+            &row.lease_version,
+            &row.sequence,
+            &row.previous,
+            &row.ended_version,
+            &row.broken_version,
+            &row.deleted_version,
+        )
+            .hash(state);
         (&row.fencing_token, row.stale_at, &row.occurrence, &row.completed_occurrence, &row.last_occurrence, &row.mark)
             .hash(state);
     }

@@ -57,6 +57,7 @@ from .errors import (
 from .guard import AllGuard, Guard, PermitGuard
 from .model import (
     AlreadyDone,
+    HistoryEntry,
     Holder,
     Leader,
     LockView,
@@ -99,6 +100,7 @@ __all__ = [
     "Guard",
     "Handover",
     "Held",
+    "HistoryEntry",
     "Holder",
     "InvalidRequest",
     "Isolation",

@@ -16,6 +16,7 @@ from .model import (
     Ended,
     Grant,
     Grants,
+    HistoryEntry,
     LockName,
     LockView,
     Page,
@@ -223,6 +224,14 @@ class Api:
 
     async def list_locks(self, query: Mapping[str, object], timeout: float) -> Page:
         return await self.get("/v1/locks", query, timeout, Page.from_wire)
+
+    async def history(self, query: Mapping[str, object], timeout: float) -> tuple[tuple[HistoryEntry, ...], str | None]:
+        """Returns a page of a lock's history, and the cursor of the next one."""
+
+        def page(answer: Any) -> tuple[tuple[HistoryEntry, ...], str | None]:
+            return tuple(HistoryEntry.from_wire(entry) for entry in answer["entries"]), answer.get("nextCursor")
+
+        return await self.get("/v1/history", query, timeout, page)
 
     async def _send(self, call: Call, timeout: float, make: Callable[[Any], T]) -> T:
         with self.telemetry.span(call.path.rpartition("/")[2], call.members.get("key")) as headers:

@@ -488,3 +488,16 @@ def list_query(
 ) -> dict[str, object]:
     """The query of a page."""
     return {"limit": page_size, "cursor": cursor, "state": state, "ownerName": owner_name, "key": key}
+
+
+HISTORY_PAGE = 1000
+"""The largest page of a history."""
+
+
+def history_query(
+    name: LockName, since_ms: int | None, until_ms: int | None, left: int | None, cursor: str | None
+) -> dict[str, object]:
+    """The query of a page. `left` is the number of events that are still wanted."""
+    limit = HISTORY_PAGE if left is None else min(left, HISTORY_PAGE)
+    times = {"sinceMs": since_ms, "untilMs": until_ms}
+    return {"key": name[0], "sortKey": name[1], **times, "limit": limit, "cursor": cursor}

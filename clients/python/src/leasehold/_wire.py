@@ -179,6 +179,9 @@ class HeartbeatResponse(TypedDict):
     wanted: NotRequired[bool]
 
 
+HistoryEvent: TypeAlias = Literal['acquired', 'renewed', 'takenOver', 'released', 'broken', 'expired', 'deleted']
+
+
 class Holder(TypedDict):
     """
     The public view of a holder of permits.
@@ -581,6 +584,29 @@ class HeartbeatRequest(TypedDict):
     requestId: NotRequired[str | None]
     sequence: NotRequired[int | None]
     sortKey: NotRequired[str | None]
+
+
+class HistoryEntry(TypedDict):
+    """
+    One event in the life of a lock.
+    """
+
+    atMs: int
+    event: HistoryEvent
+    fencingToken: NotRequired[int | None]
+    occurrence: NotRequired[str | None]
+    ownerName: NotRequired[str | None]
+    previousFencingToken: NotRequired[int | None]
+    previousOwnerName: NotRequired[str | None]
+
+
+class HistoryResponse(TypedDict):
+    """
+    One page of a lock's history.
+    """
+
+    entries: list[HistoryEntry]
+    nextCursor: NotRequired[str | None]
 
 
 class Lock1(TypedDict):

@@ -23,6 +23,7 @@ from ._client import (
     TogetherOptions,
     done_before,
     explicit_options,
+    history_query,
     list_query,
     settings_of,
 )
@@ -40,7 +41,18 @@ from ._watching import Observer
 from ._world import World
 from .errors import CloseError, InvalidRequest, LockLost, OccurrenceDone
 from .guard import AllGuard, Guard
-from .model import AlreadyDone, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from .model import (
+    AlreadyDone,
+    HistoryEntry,
+    LockView,
+    OneOfSeveral,
+    Page,
+    Ran,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    payload_of,
+)
 from .semaphore import ReadWriteLock, Semaphore
 from .transactions import TransactionCalls
 
@@ -442,6 +454,28 @@ class Client(BaseClient[Guard], TransactionCalls):
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    def history(
+        self,
+        key: str,
+        *,
+        sort_key: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int | None = None,
+    ) -> tuple[HistoryEntry, ...]:
+        """Returns who held a lock, when, and how it ended, from the newest event on: those since and until these
+        times, in epoch milliseconds. Reads page after page up to `limit`, which is all of them by default. Raises
+        `LockNotFound` where the service keeps no history. Retries for ten seconds."""
+        entries: tuple[HistoryEntry, ...] = ()
+        cursor: str | None = None
+        while limit is None or len(entries) < limit:
+            query = history_query((key, sort_key), since_ms, until_ms, limit and limit - len(entries), cursor)
+            page, cursor = run(self._repeat(partial(self._core.api.history, query)))
+            entries += page
+            if cursor is None:
+                break
+        return entries
 
     def break_lock(self, key: str, record_version_number: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`

@@ -293,6 +293,36 @@ class Page:
 
 
 @dataclass(frozen=True)
+class HistoryEntry:
+    """One event in the life of a lock."""
+
+    at_ms: int
+    """The time of the change, in epoch milliseconds. That of DynamoDB's stream is exact to the second."""
+    event: Literal["acquired", "renewed", "takenOver", "released", "broken", "expired", "deleted"]
+    owner_name: str | None
+    """The holder: the new one, or the one whose time ended. None where the row's owner was unreadable."""
+    fencing_token: int | None
+    """None where another client wrote the row."""
+    occurrence: str | None
+    """The occurrence that the acquisition was for, or that the release completed."""
+    previous_owner_name: str | None
+    """The holder that a takeover ended."""
+    previous_fencing_token: int | None
+
+    @classmethod
+    def from_wire(cls, entry: _wire.HistoryEntry) -> HistoryEntry:
+        return cls(
+            at_ms=entry["atMs"],
+            event=entry["event"],
+            owner_name=entry.get("ownerName"),
+            fencing_token=entry.get("fencingToken"),
+            occurrence=entry.get("occurrence"),
+            previous_owner_name=entry.get("previousOwnerName"),
+            previous_fencing_token=entry.get("previousFencingToken"),
+        )
+
+
+@dataclass(frozen=True)
 class Renewal:
     """The answer to a heartbeat: a lease that starts anew, counted from before the request was sent."""
 

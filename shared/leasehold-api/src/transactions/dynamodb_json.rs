@@ -8,10 +8,10 @@ use leasehold_wire::transactions as wire;
 
 /// A mistake in a value, and its place. Each caller completes the path.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// The path from the item on, such as `.tags.L[2].B`.
-    pub(super) path: String,
-    pub(super) detail: String,
+    pub(crate) path: String,
+    pub(crate) detail: String,
 }
 
 impl Fault {
@@ -25,7 +25,7 @@ impl Fault {
 }
 
 /// Reads an item.
-pub(super) fn item(item: wire::Item) -> Result<Item, Fault> {
+pub(crate) fn item(item: wire::Item) -> Result<Item, Fault> {
     let member = |(name, value)| match self::value(value) {
         Ok(value) => Ok((name, value)),
         Err(fault) => Err(fault.within(format_args!(".{name}"))),

@@ -1,7 +1,7 @@
 //! Transactions: one operation, from a request to its response, and the log line about it.
 
 mod convert;
-mod dynamodb_json;
+pub(crate) mod dynamodb_json;
 mod limits;
 
 use leasehold_transactions::{Error, Expected, PublicId, Swept, TransactionId, Transactions};

@@ -28,6 +28,7 @@ use serde_json::value::RawValue;
 
 use self::expression::{Comparison, Condition, Operand, Scope, Source, Update};
 use self::value::{Members, Text, Value, integer};
+use crate::following::Following;
 use crate::integrity::{self, quoted};
 use crate::names;
 use crate::operations::{self, Answer};
@@ -71,6 +72,8 @@ pub(crate) struct Express {
     /// The first write that failed since the last end of a transaction.
     failure: Option<String>,
     is_off: bool,
+    /// The changes of a table, for one who follows it.
+    pub(crate) following: Option<Following>,
 }
 
 /// A table whose items can be updated here.
@@ -151,7 +154,15 @@ impl Express {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
-        Ok(Self { connection, has_sums, tables: HashMap::new(), forms: HashMap::new(), failure: None, is_off: false })
+        Ok(Self {
+            connection,
+            has_sums,
+            tables: HashMap::new(),
+            forms: HashMap::new(),
+            failure: None,
+            is_off: false,
+            following: None,
+        })
     }
 
     /// Leaves everything to the engine from now on.
@@ -204,6 +215,9 @@ impl Express {
         {
             self.fail(&error);
         }
+        if let Some(following) = &mut self.following {
+            following.committed();
+        }
         self.failure.take().map_or(Ok(()), Err)
     }
 
@@ -218,6 +232,9 @@ impl Express {
     fn fail(&mut self, error: &rusqlite::Error) {
         tracing::error!(%error, "a write failed");
         self.failure.get_or_insert(error.to_string());
+        if let Some(following) = &mut self.following {
+            following.undone();
+        }
         if !self.connection.is_autocommit() {
             // SQLite has done so, or does so when the connection is next used.
             let _ = execute(&self.connection, "ROLLBACK");
@@ -264,6 +281,9 @@ impl Express {
                 });
                 match written {
                     Ok(_) => {
+                        if let Some(following) = &mut self.following {
+                            following.changed(&request.table_name, &row.item, &new);
+                        }
                         Ok(Answer { status: 200, body: with_item("Attributes", returns_old.then_some(&row.item)) })
                     }
                     Err(error) => {

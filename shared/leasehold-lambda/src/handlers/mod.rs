@@ -4,10 +4,11 @@ mod transactions;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
-use leasehold_api::{Route, Routed, Service, cleanup, direct, document};
+use leasehold_api::{Recorder, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
-use leasehold_wire::operation::{CLEANUP, Family, INVOKE, Operation};
+use leasehold_protocol::history::HistoryTable;
+use leasehold_wire::operation::{CLEANUP, Family, INVOKE, Operation, RECORD};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
@@ -26,6 +27,8 @@ pub enum Serves {
     Direct,
     /// The ends of Step Functions executions.
     Cleanup,
+    /// The changes of the lock table, for the history.
+    Record,
     /// All operations on locks and semaphores, over HTTP and by direct invocation.
     Everything,
 }
@@ -40,6 +43,7 @@ impl Serves {
             "bootstrap" => Self::Everything,
             function if function == INVOKE.function => Self::Direct,
             function if function == CLEANUP.function => Self::Cleanup,
+            function if function == RECORD.function => Self::Record,
             function => {
                 let routes = routes(|operation| operation.function() == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
@@ -79,14 +83,18 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
-    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_key, .. } = config;
+    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_key, history, .. } = config;
     let secret = match execution_key {
         Some(key) => StackSecret::by_key(init::kms_client()?, key),
         None => StackSecret::default(),
     };
+    let history = history
+        .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention, Clock::system()))
+        .map(|history| Recorder { schema: schema.clone(), history });
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
     let service = service.check_takeovers_by_clock(takeover_clock_check);
-    Ok((Function { service, access, jwt_claim, secret }, metrics))
+    let service = history.iter().fold(service, |service, recorder| service.with_history(recorder.history.clone()));
+    Ok((Function { service, access, jwt_claim, secret, recorder: history }, metrics))
 }
 
 /// Prints the counts before the answer is sent: Lambda may stop the process as soon as it has the answer.
@@ -107,12 +115,20 @@ pub struct Function {
     pub jwt_claim: String,
     /// Makes the lease ids of Step Functions executions.
     pub secret: StackSecret,
+    /// Keeps the history of the locks, where there is one.
+    pub recorder: Option<Recorder>,
 }
 
 impl Function {
     /// A function without rules of access: every caller may do everything.
     pub fn unrestricted(service: Service) -> Self {
-        Self { service, access: Access::default(), jwt_claim: String::new(), secret: StackSecret::default() }
+        Self {
+            service,
+            access: Access::default(),
+            jwt_claim: String::new(),
+            secret: StackSecret::default(),
+            recorder: None,
+        }
     }
 
     /// Answers one event with the function that `serves` names.
@@ -123,6 +139,7 @@ impl Function {
         match serves {
             Serves::Http(routes) => self.answer_http(routes, event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
+            Serves::Record => self.answer_stream(event).await.map(|recorded| document(&recorded)),
             Serves::Everything if event.get("requestContext").is_some() => {
                 self.answer_http(&routes(|_| true), event).await
             }
@@ -156,6 +173,22 @@ impl Function {
         let caller = self.access.caller(access::direct());
         let routes = Service::ROUTES.iter().filter(|route| INVOKE.carries_out(route.operation));
         direct::invoke(&self.service, routes, caller, input).await.map_err(named)
+    }
+
+    /// Records a batch of the lock table's stream in the history. Returns the number of entries.
+    ///
+    /// # Errors
+    /// `RecordFailed`: Lambda delivers the batch again, and what was recorded of it is written once more in its place.
+    pub async fn answer_stream(&self, event: Value) -> Result<usize, Diagnostic> {
+        let failed = |error_message: String| {
+            tracing::error!(error = error_message, "a part of the history is not recorded yet");
+            Diagnostic { error_type: "RecordFailed".to_owned(), error_message }
+        };
+        let recorder =
+            self.recorder.as_ref().ok_or_else(|| failed("LEASEHOLD_HISTORY_TABLE_NAME is not set.".to_owned()))?;
+        let batch =
+            serde_json::from_value(event).map_err(|error| failed(format!("This is no batch of a stream: {error}")))?;
+        recorder.record_stream(batch).await.map_err(failed)
     }
 
     /// Answers the end of one Step Functions execution.

@@ -183,6 +183,8 @@ pub struct Row {
     pub previous: Previous,
     /// `endedVersion`: the record version number that the last release or break ended.
     pub ended_version: Option<String>,
+    /// `brokenVersion`: the record version number of the last break, until the next grant.
+    pub broken_version: Option<String>,
     /// `deletedVersion`: the record version number of the last tombstone, until a release or a break keeps the row.
     pub deleted_version: Option<String>,
     /// `runningOccurrence`: the occurrence that the last acquisition was for.
@@ -334,6 +336,33 @@ impl Row {
     /// Whether the row is a tombstone, which reads as not there.
     pub fn is_deleted(&self) -> bool {
         self.released && self.deleted_version.as_deref().is_some_and(|version| self.has_rvn(version))
+    }
+
+    /// Whether the row is a lock that has a holder.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.other_kind && !self.released
+    }
+
+    /// Whether an operator's break was the last write.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken_version.as_deref().is_some_and(|version| self.has_rvn(version))
+    }
+
+    /// Whether a later image of the held row shows the same grant, with heartbeats and marks at most in between.
+    pub(crate) fn is_grant_of(&self, later: &Self) -> bool {
+        (&self.owner_name, &self.fencing_token, &self.lease_id_hash, self.is_ours())
+            == (&later.owner_name, &later.fencing_token, &later.lease_id_hash, later.is_ours())
+    }
+
+    /// Whether a later image of the held row shows the next grant to the same lease id, as [`acquire`] grants it.
+    pub(crate) fn is_renewed_by(&self, later: &Self) -> bool {
+        let is_admitted = match (&later.principal, &self.principal) {
+            (Field::Value(later), Field::Value(own)) => later == own,
+            (Field::Value(_), Field::Unreadable) => false,
+            _ => true,
+        };
+        let is_same = self.lease_id_hash.is_some() && self.lease_id_hash == later.lease_id_hash;
+        is_same && self.is_ours() && later.is_ours() && is_admitted
     }
 
     fn has_rvn(&self, rvn: &str) -> bool {
@@ -740,6 +769,7 @@ fn grant(old: Option<&Row>, request: &Acquire, stamp: &Stamp, policy: &Policy) -
             sequence: request.sequence.clone(),
             previous: Previous::of(old),
             ended_version: old.and_then(|row| row.ended_version.clone()),
+            broken_version: None,
             deleted_version: old.and_then(|row| row.deleted_version.clone()),
             mark: None,
             fencing_token: Field::Value(fencing_token),
@@ -933,7 +963,8 @@ pub fn break_lock(row: Option<&Row>, request: &Break, stamp: &Stamp, policy: &Po
         _ if is_other_kind(row) => BreakAnswer::WrongKind,
         Some(row) if row.is_deleted() => BreakAnswer::VersionMismatch(None),
         Some(row) if !row.released && row.has_rvn(request.seen.as_str()) => {
-            return Step::made(released_row(row, stamp, policy), (), BreakAnswer::Done(release_result(row)));
+            let broken = Row { broken_version: Some(stamp.rvn.clone()), ..released_row(row, stamp, policy) };
+            return Step::made(broken, (), BreakAnswer::Done(release_result(row)));
         }
         Some(row) if row.released && row.is_at(Some(&request.seen)) => BreakAnswer::Done(release_result(row)),
         // This version was ended before.

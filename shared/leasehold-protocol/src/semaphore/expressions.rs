@@ -370,7 +370,7 @@ pub(crate) fn create(schema: &TableSchema, row: &Semaphore, tombstone: Option<&T
                     #queue = :queue, #tickets = :tickets, nextTicket = :nextTicket, fencingToken = :token, \
                     #ended = :ended, spentHolders = :spentHolders, spentTickets = :spentTickets, #changed = :changed, \
                     expireAt = :expireAt \
-                    REMOVE isReleased, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
+                    REMOVE isReleased, brokenVersion, deletedVersion, endedVersion, leaseIdHash, leaseVersion, leaseMs, staleAt, \
                     ownerPrincipal, leaseSequence, leaseRequestId, previousLeaseIdHash, previousOwnerName, \
                     previousReleased, previousOccurrence, completedOccurrence, runningOccurrence, leaseholdWanted, #data"
             .into();

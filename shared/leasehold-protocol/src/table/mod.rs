@@ -379,7 +379,7 @@ impl LockTable {
 }
 
 /// Retries a call where a retry may help.
-async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
+pub(crate) async fn repeat<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Failure>>,
 {

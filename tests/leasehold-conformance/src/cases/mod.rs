@@ -9,6 +9,7 @@ mod damaged;
 mod data;
 mod foreign;
 mod heartbeat;
+mod history;
 mod keys;
 mod listing;
 mod occurrence;
@@ -128,6 +129,10 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         they_have_limits,
         they_go_with_a_deletion,
         numbers_must_be_exact,
+    }
+    history {
+        history_is_told_or_refused,
+        requests_are_checked,
     }
     heartbeat {
         it_renews,

@@ -15,6 +15,7 @@ mod conformance;
 mod documented;
 mod events;
 mod faults;
+mod history;
 mod lengths;
 mod occurrence;
 mod openapi;

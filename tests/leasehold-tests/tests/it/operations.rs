@@ -194,6 +194,7 @@ async fn every_operation_asks_for_a_token_but_probes() {
         takeover_clock_check: false,
         transaction_table: "transactions".to_owned(),
         transaction_policy: transactions::Policy::default(),
+        history: None,
     };
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tokens.json");

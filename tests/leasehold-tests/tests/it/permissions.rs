@@ -21,16 +21,20 @@ use leasehold_conformance::{CONCURRENT_CASES, Refusals, Target, run, run_with_so
 use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_lambda::{Function, answer_sweep, answer_transactions};
+use leasehold_protocol::history::{HistoryTable, ensure_history_table};
 use leasehold_protocol::{LockTable, Policy, RESERVED_ATTRIBUTES, TableSchema, ensure_table};
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::operation::{Family, OPERATIONS, Operation, UNROUTED};
+use leasehold_wire::operation::{Family, OPERATIONS, Operation, UNROUTED, Unrouted};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 /// The DynamoDB actions of each function or operation, such as `GetItem on locks`.
 type Actions = BTreeMap<String, BTreeSet<String>>;
+
+/// The table of the history.
+const HISTORY: &str = "history";
 
 /// An engine that records its requests, and their callers.
 #[derive(Clone)]
@@ -88,7 +92,7 @@ fn actions_of(action: &str, body: &Value) -> BTreeSet<String> {
                 format!("{kind} on {}", statement.split('"').nth(1).expect("a table"))
             })
             .collect(),
-        "BatchGetItem" => body["RequestItems"]
+        "BatchGetItem" | "BatchWriteItem" => body["RequestItems"]
             .as_object()
             .expect("tables")
             .keys()
@@ -130,6 +134,7 @@ impl Bench {
         let engine = Engine::memory().expect("memory is to be had");
         let bench = Self { engine, schema, seen: Arc::default(), attributes: Arc::default() };
         ensure_table(&bench.client(), &bench.schema).await.expect("a new table");
+        ensure_history_table(&bench.client(), HISTORY).await.expect("a new table");
         bench
     }
 
@@ -149,7 +154,9 @@ impl Bench {
 
     fn service(&self, caller: &str) -> Service {
         let client = self.client_of(caller);
-        Service::new(LockTable::new(client, self.schema.clone(), Policy::default(), Clock::system()))
+        let history = HistoryTable::new(client.clone(), HISTORY, Duration::from_mins(1), Clock::system());
+        let table = LockTable::new(client, self.schema.clone(), Policy::default(), Clock::system());
+        Service::new(table).with_history(history)
     }
 
     fn transactions(&self, caller: &str) -> TransactionService {
@@ -381,7 +388,10 @@ async fn find_and_unlock_strays(client: &Client, operate: impl AsyncFn(Value) ->
 }
 
 /// What the operations of each function have in sum.
-fn by_function<'a>(of: impl Fn(&Operation) -> Vec<&'a str>) -> Actions {
+fn by_function<'a>(
+    of: impl Fn(&Operation) -> Vec<&'a str>,
+    more: impl Fn(&'static Unrouted) -> Vec<&'a str>,
+) -> Actions {
     let routed = OPERATIONS.iter().map(|&operation| (operation.function(), operation));
     let unrouted = UNROUTED
         .iter()
@@ -394,7 +404,29 @@ fn by_function<'a>(of: impl Fn(&Operation) -> Vec<&'a str>) -> Actions {
         let name = function[..1].to_uppercase() + &function[1..];
         functions.entry(name).or_default().extend(of(operation).into_iter().map(str::to_owned));
     }
+    for unrouted in UNROUTED.iter().filter(|unrouted| !unrouted.dynamodb.is_empty()) {
+        let name = unrouted.function[..1].to_uppercase() + &unrouted.function[1..];
+        functions.entry(name).or_default().extend(more(unrouted).into_iter().map(str::to_owned));
+    }
     functions
+}
+
+/// The actions of each function.
+fn actions() -> Actions {
+    by_function(|operation| operation.dynamodb.to_vec(), |unrouted| unrouted.dynamodb.to_vec())
+}
+
+/// The actions of the function that records the history.
+async fn called_by_the_recorder() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    let history = HistoryTable::new(bench.client_of("Record"), HISTORY, Duration::from_mins(1), Clock::system());
+    let mut function = Function::unrestricted(bench.service("Nobody"));
+    function.recorder = Some(leasehold_api::Recorder { schema: bench.schema.clone(), history });
+    let row = json!({ "key": { "S": "k" }, "ownerName": { "S": "o" } });
+    let change = json!({ "SequenceNumber": "1", "ApproximateCreationDateTime": 1_800_000_000.0, "NewImage": row });
+    let batch = json!({ "Records": [{ "eventName": "INSERT", "dynamodb": change }] });
+    assert_eq!(function.answer_stream(batch).await.expect("recorded"), 1);
+    bench.into_seen()
 }
 
 fn compare(file: &str, functions: &Actions) {
@@ -413,12 +445,17 @@ async fn operation_calls_the_actions_of_its_entry() {
         (operation.name.to_owned(), operation.dynamodb.iter().map(|&action| action.to_owned()).collect())
     };
     assert_eq!(OPERATIONS.iter().map(entry).collect::<Actions>(), called, "the table on the left");
-    let functions = by_function(|operation| operation.dynamodb.to_vec());
-    for (function, called) in called_directly().await.into_iter().chain(called_by_the_cleanup().await) {
+    let functions = actions();
+    let unrouted = called_directly().await.into_iter().chain(called_by_the_cleanup().await);
+    for (function, called) in unrouted {
         assert_eq!(functions[&function], called, "{function}");
     }
+    // Lambda itself reads the stream.
+    let recorded = called_by_the_recorder().await.remove("Record").expect("its calls");
+    let own = functions["Record"].iter().filter(|action| !action.contains("Stream") && !action.contains("/stream"));
+    assert_eq!(own.cloned().collect::<BTreeSet<_>>(), recorded);
     let of = |operation: &Operation| attributes.get(operation.name).into_iter().flatten().map(String::as_str);
-    let mut named = by_function(|operation| of(operation).collect());
+    let mut named = by_function(|operation| of(operation).collect(), |_| Vec::new());
     named.retain(|_, attributes| !attributes.is_empty());
     compare("attributes.json", &named);
 }
@@ -426,5 +463,5 @@ async fn operation_calls_the_actions_of_its_entry() {
 /// `scripts/check_template.py` compares the file with the roles that the SAM translator generates from the template.
 #[test]
 fn actions_of_functions_are_those_of_their_operations() {
-    compare("actions.json", &by_function(|operation| operation.dynamodb.to_vec()));
+    compare("actions.json", &actions());
 }

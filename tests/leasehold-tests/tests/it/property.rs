@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
+use leasehold_protocol::history::{HistoryEntry, HistoryEvent, transition};
 use leasehold_protocol::{
-    Acquire, Attributes, Break, CompletedTtl, Completion, CorruptRecord, Data, DataChange, Disposal, Error, Field,
-    Heartbeat, LeaseDuration, ListQuery, Occurrence, Once, OwnerName, Principal, Record, Release, Row, Rvn, Sequence,
-    SetOccurrence, Staleness, Stamp, Want, lifecycle,
+    Acquire, AcquireAnswer, Attributes, Break, CompletedTtl, Completion, CorruptRecord, Data, DataChange, Disposal,
+    Error, Field, GrantOutcome, Heartbeat, LeaseDuration, ListQuery, Occurrence, Once, OwnerName, Principal, Record,
+    Release, Row, Rvn, Sequence, SetOccurrence, Staleness, Stamp, Want, lifecycle,
 };
 use leasehold_tests::{acquire, heartbeat, key, lease_id, release};
 use proptest::prelude::*;
@@ -113,7 +114,7 @@ enum DataChoice {
 }
 
 /// The number of ways to damage a row.
-const DAMAGES: usize = 30;
+const DAMAGES: usize = 32;
 
 /// In byte order, which differs from that of numbers and of any language.
 const OCCURRENCES: [&str; 4] = ["10", "9", "Zoë", "zoe"];
@@ -202,6 +203,59 @@ fn assert_follows<A: PartialEq + Debug>(
     }
 }
 
+/// What a step of another client does to the holder.
+fn foreign_event(step: &Step, before: Option<&Row>, after: Option<&Row>) -> Option<HistoryEvent> {
+    let is_held = before.is_some_and(|row| !row.released && !row.other_kind);
+    // The Java client keeps this attribute of a row that it takes over in place.
+    let is_lock = after.is_some_and(|row| !row.other_kind);
+    let is_javas = |row: &Row| row.owner_name == Field::Value("java".to_owned());
+    // A row that only the Java client wrote.
+    let is_untouched = |row: &Row| {
+        let is_new = row.fencing_token == Field::Absent && row.lease_version == Field::Absent;
+        is_javas(row) && row.lease_id_hash.is_none() && is_new
+    };
+    match step {
+        // A Java client cannot be told from itself, where it takes over from itself.
+        Step::ForeignPut { .. } if is_held && before.is_some_and(is_untouched) => None,
+        Step::ForeignUpdate { .. } if is_held && before.is_some_and(is_javas) => None,
+        Step::ForeignPut { .. } | Step::ForeignUpdate { .. } if is_held => Some(HistoryEvent::TakenOver),
+        Step::ForeignPut { .. } | Step::ForeignUpdate { .. } => is_lock.then_some(HistoryEvent::Acquired),
+        // Its condition is that there is an owner.
+        Step::ForeignRelease => {
+            before.filter(|row| is_held && row.owner_name != Field::Absent).map(|_| HistoryEvent::Released)
+        }
+        Step::Delete => is_held.then_some(HistoryEvent::Deleted),
+        _ => None,
+    }
+}
+
+/// Checks the entry that the images of the row give: the event, and whose it is.
+fn check_history(before: Option<&Row>, after: Option<&Row>, event: Option<HistoryEvent>) {
+    let owner = |row: Option<&Row>| row.and_then(|row| row.owner_name.value().cloned());
+    let token = |row: Option<&Row>| row.and_then(|row| row.fencing_token.value().copied());
+    let entry = |event| {
+        let is_grant = matches!(event, HistoryEvent::Acquired | HistoryEvent::Renewed | HistoryEvent::TakenOver);
+        let (whose, from) = if is_grant { (after, before) } else { (before, None) };
+        let from = from.filter(|_| event == HistoryEvent::TakenOver);
+        let completed = |row: Option<&Row>| row.and_then(|row| row.completed_occurrence.clone());
+        let completed = completed(after).filter(|_| completed(before) != completed(after));
+        HistoryEntry {
+            event,
+            owner_name: owner(whose),
+            fencing_token: token(whose),
+            occurrence: if is_grant { after.and_then(|row| row.occurrence.clone()) } else { completed },
+            previous_owner_name: owner(from),
+            previous_fencing_token: token(from),
+        }
+    };
+    assert_eq!(transition(before, after, false), event.map(entry));
+    // TTL deletes as anybody does; the stream says that it did.
+    let expired = event.map(|event| if event == HistoryEvent::Deleted { HistoryEvent::Expired } else { event });
+    if after.is_none() {
+        assert_eq!(transition(before, after, true), expired.map(entry));
+    }
+}
+
 /// The past of a sequence.
 #[derive(Default)]
 struct Past {
@@ -239,7 +293,8 @@ impl Bench<Past> {
             RvnChoice::Wrong => Rvn::new("", "wrong").expect("valid"),
         };
         let data = |byte: u8| Data::new(vec![byte]).expect("small");
-        match step {
+        let is_held = before.as_ref().is_some_and(|row| !row.released && !row.other_kind);
+        let expected_event = match step {
             Step::Acquire {
                 caller,
                 sequence: number,
@@ -274,7 +329,17 @@ impl Bench<Past> {
                 let actual = self.table.acquire(&request).await;
                 let after = self.row().await;
                 let expected = lifecycle::acquire(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
+                let granted = expected.as_ref().ok().filter(|step| step.change.is_some());
+                let event = granted.and_then(|step| match &step.answer {
+                    AcquireAnswer::Granted(grant) => Some(match grant.outcome {
+                        GrantOutcome::Created | GrantOutcome::Reacquired => HistoryEvent::Acquired,
+                        GrantOutcome::Renewed => HistoryEvent::Renewed,
+                        GrantOutcome::TakenOver => HistoryEvent::TakenOver,
+                    }),
+                    _ => None,
+                });
                 assert_follows(actual, after.as_ref(), before.as_ref(), expected);
+                event
             }
             Step::Heartbeat {
                 caller,
@@ -305,6 +370,7 @@ impl Bench<Past> {
                     lifecycle::heartbeat(before.as_ref(), &request, &self.stamp(after.as_ref()), &[], &self.policy);
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
+                None
             }
             Step::Release { caller, principal: choice, delete, data: payload, expected, completed } => {
                 // Some releases complete the running occurrence.
@@ -338,6 +404,7 @@ impl Bench<Past> {
                     if row.is_deleted() && is_deletion { Row { attributes: Attributes::new(), ..row } } else { row }
                 };
                 assert_eq!(after, expected.row.map(cleared));
+                expected.change.filter(|()| is_held).map(|()| HistoryEvent::Released)
             }
             Step::Want { caller } => {
                 let request = Want { key: key(), owner_name: OwnerName::new(CALLERS[*caller]).expect("valid") };
@@ -345,6 +412,7 @@ impl Bench<Past> {
                 let expected = lifecycle::want(before.as_ref(), &request);
                 assert_eq!(actual, expected.answer);
                 assert_eq!(self.row().await, expected.row);
+                None
             }
             Step::Break { seen } => {
                 let request = Break { key: key(), seen: rvn(seen) };
@@ -354,6 +422,7 @@ impl Bench<Past> {
                     lifecycle::break_lock(before.as_ref(), &request, &self.stamp(after.as_ref()), &self.policy);
                 assert_eq!(actual, expected.answer);
                 assert_eq!(after, expected.row);
+                expected.change.map(|()| HistoryEvent::Broken)
             }
             Step::SetOccurrence { last, seen } => {
                 let request = SetOccurrence { key: key(), last: occurrence(*last), seen: rvn(seen) };
@@ -361,11 +430,19 @@ impl Bench<Past> {
                 let after = self.row().await;
                 let expected = lifecycle::set_occurrence(before.as_ref(), &request, &self.stamp(after.as_ref()));
                 assert_follows(actual, after.as_ref(), before.as_ref(), expected);
+                None
             }
             Step::Wait { ms } => {
                 self.now_ms.fetch_add(*ms, Ordering::Relaxed);
+                None
             }
-            foreign => self.act_as_another_client(foreign).await,
+            foreign => {
+                self.act_as_another_client(foreign).await;
+                foreign_event(foreign, before.as_ref(), self.row().await.as_ref())
+            }
+        };
+        if !matches!(step, Step::Damage { .. }) {
+            check_history(before.as_ref(), self.row().await.as_ref(), expected_event);
         }
         let after = self.row().await;
         self.check_expiry(step, before.as_ref(), after.as_ref());
@@ -445,6 +522,8 @@ impl Bench<Past> {
                     ("previousOwnerName", AttributeValue::N("7".into())),
                     ("previousReleased", AttributeValue::Bool(false)),
                     ("endedVersion", AttributeValue::N("7".into())),
+                    ("brokenVersion", text("another")),
+                    ("brokenVersion", AttributeValue::N("7".into())),
                     ("deletedVersion", text("another")),
                     ("leaseVersion", text("another")),
                     ("leaseVersion", AttributeValue::N("7".into())),

@@ -22,6 +22,7 @@ from .._client import (
     TogetherOptions,
     done_before,
     explicit_options,
+    history_query,
     list_query,
     settings_of,
 )
@@ -35,7 +36,18 @@ from .._tls import ClientCert, Path, tls_context
 from .._watching import Observer
 from .._world import World
 from ..errors import CloseError, InvalidRequest, LockLost, OccurrenceDone
-from ..model import AlreadyDone, LockView, OneOfSeveral, Page, Ran, ReleaseOutcome, Renewal, SemaphoreView, payload_of
+from ..model import (
+    AlreadyDone,
+    HistoryEntry,
+    LockView,
+    OneOfSeveral,
+    Page,
+    Ran,
+    ReleaseOutcome,
+    Renewal,
+    SemaphoreView,
+    payload_of,
+)
 from ._http import HttpxTransport, MakeClient
 from ._tasks import Tasks
 from .guard import AllGuard, Guard, bound_body
@@ -404,6 +416,28 @@ class Client(BaseClient[Guard], TransactionCalls):
             cursor = page.next_cursor
             if cursor is None:
                 return
+
+    async def history(
+        self,
+        key: str,
+        *,
+        sort_key: str | None = None,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+        limit: int | None = None,
+    ) -> tuple[HistoryEntry, ...]:
+        """Returns who held a lock, when, and how it ended, from the newest event on: those since and until these
+        times, in epoch milliseconds. Reads page after page up to `limit`, which is all of them by default. Raises
+        `LockNotFound` where the service keeps no history. Retries for ten seconds."""
+        entries: tuple[HistoryEntry, ...] = ()
+        cursor: str | None = None
+        while limit is None or len(entries) < limit:
+            query = history_query((key, sort_key), since_ms, until_ms, limit and limit - len(entries), cursor)
+            page, cursor = await self._repeat(partial(self._core.api.history, query))
+            entries += page
+            if cursor is None:
+                break
+        return entries
 
     async def break_lock(self, key: str, record_version_number: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
