@@ -9,7 +9,7 @@ use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::flow::refuse_deadlock;
-use crate::lease::{Lease, Origin, Term};
+use crate::lease::{Granted, Lease, Origin};
 use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
@@ -226,7 +226,6 @@ impl<'a> Pursuit<'a> {
     fn granted(&mut self, sent: Instant, grant: AcquireResponse) -> Result<Guard, Error> {
         let lease = Duration::from_millis(grant.lease_duration_ms);
         let (outcome, previous_owner_name) = self.late.take().unwrap_or((grant.outcome, grant.previous_owner_name));
-        let term = Term::granted(sent, lease, grant.fencing_token, grant.record_version_number, &self.request.keeping);
         let origin = Origin {
             owner_name: grant.owner_name,
             outcome,
@@ -234,7 +233,16 @@ impl<'a> Pursuit<'a> {
             data: decode_data(grant.data, grant.data_base64.as_deref()),
         };
         let (lease_id, last_number) = self.attempt.granted();
-        let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), term, last_number);
+        let granted = Granted {
+            sent,
+            lease,
+            fencing_token: grant.fencing_token,
+            version: grant.record_version_number,
+            permits: 0,
+            last_number,
+        };
+        let terms = self.client.terms(&self.request.keeping);
+        let lease = Lease::new(Subject::Lock, self.request.key.clone(), lease_id, Some(origin), granted, terms);
         self.client.keep(lease, &self.request.keeping)
     }
 }

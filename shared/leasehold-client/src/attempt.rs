@@ -179,7 +179,7 @@ impl<R: Clone + Send + 'static> Attempt<R> {
                 let event = match (actions.pop(), under_way.take()) {
                     (Some(Action::Send { send, what: What::Release { key }, timeout }), _) => {
                         let (subject, key) = &keys[key];
-                        let result = remote.release(*subject, key, &lease_id, &release, timeout).await;
+                        let result = remote.release(*subject, key, &lease_id, &release, None, timeout).await;
                         end_of(send, &result, |answer| Reply::Done {
                             lease: None,
                             found: answer.outcome != ReleaseOutcome::Absent,

@@ -12,13 +12,14 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use http::HeaderMap;
 use leasehold_client_core::Turns;
+use leasehold_client_core::holder::Terms;
 use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, HistoryEntry, HistoryRequest, ListRequest, Lock,
     LockState, OccurrenceRequest, OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
 };
 use lru::LruCache;
 use tokio::sync::Notify;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
 use crate::clock::{Instant, chance, deadline, fresh_uuid, millis, sleep};
@@ -26,7 +27,7 @@ use crate::error::ending;
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
-use crate::lease::{Lease, Term};
+use crate::lease::{Granted, Lease, Sending};
 use crate::observation::Observations;
 use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
@@ -352,8 +353,10 @@ impl Client {
             .await?;
         let Renewal { version, lease, fencing_token, .. } = renewed.answer;
         request.keeping.check(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping);
-        let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, term, renewed.last_number);
+        let RenewedById { sent, last_number, .. } = renewed;
+        let granted = Granted { sent, lease, fencing_token, version, permits: 0, last_number };
+        let terms = self.terms(&request.keeping);
+        let lease = Lease::new(Subject::Lock, request.key, from.lease_id, None, granted, terms);
         self.keep(lease, &request.keeping)
     }
 
@@ -423,7 +426,7 @@ impl Client {
         release: Release,
     ) -> Result<Released, Error> {
         let key = key.into();
-        persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, left))
+        persist(self.until(), |left| self.remote().release(Subject::Lock, &key, lease_id, &release, None, left))
             .await
             .map(|answer| answer.outcome.into())
     }
@@ -662,8 +665,24 @@ impl Client {
             return Err(Error::closed());
         }
         held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
-        self.while_held(keep(Arc::clone(&lease), self.remote().clone(), keeping.heartbeats, keeping.at_risk.clone()));
+        self.keep_with(&lease, lease.start(keeping));
         Ok(Guard::new(self.clone(), lease))
+    }
+
+    /// Gives a lease a new keeper, if the runtime of the last one is gone.
+    pub(crate) fn keep_on(&self, lease: &Arc<Lease>) {
+        if let Some(sends) = lease.orphaned() {
+            self.keep_with(lease, sends);
+        }
+    }
+
+    fn keep_with(&self, lease: &Arc<Lease>, sends: mpsc::UnboundedReceiver<Sending>) {
+        self.while_held(keep(Arc::clone(lease), self.remote().clone(), sends));
+    }
+
+    /// The settings of a holder, for the rules.
+    pub(crate) fn terms(&self, keeping: &Keeping) -> Terms {
+        keeping.terms(self.remote().request_timeout())
     }
 
     /// Returns another guard of a lock that this client holds already.
@@ -731,13 +750,16 @@ impl Client {
         }
         let (reply, answer) = oneshot::channel();
         let (client, until) = (self.clone(), self.until());
-        let release = Release { fencing_token: Some(lease.term().fencing_token()), ..release };
+        let release = Release { fencing_token: Some(lease.fencing_token()), ..release };
         let releasing = Releasing { lease: Arc::clone(lease), has_ended: false };
         self.in_background(async move {
             let mut releasing = releasing;
             let lease = Arc::clone(&releasing.lease);
-            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, left);
-            let result = persist(until, send).await.map(|answer| {
+            let of = Some(lease.duration());
+            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, of, left);
+            let result = persist(until, send).await;
+            lease.returned(&result);
+            let result = result.map(|answer| {
                 if let Some(last) = client.released().get_mut(&lease.key).filter(|last| last.at == at) {
                     last.was_wanted = answer.wanted;
                 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_client_core::{Cause, Ending, Event, Reply};
+use leasehold_client_core::{Cause, Ending, Event, Reply, holder};
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
@@ -343,6 +343,25 @@ pub(crate) fn ending<A>(result: &Result<A, Error>) -> Ending {
         Err(Error { kind: ErrorKind::Superseded { sequence, .. }, .. }) => Ending::Superseded { sequence: *sequence },
         Err(error) if error.retryable() => Ending::Untold { may_apply: error.unanswered },
         _ => Ending::Told,
+    }
+}
+
+/// The cause why there is no answer, for the rules.
+pub(crate) fn cause_of(error: &Error) -> Option<Cause> {
+    error.cause
+}
+
+/// A failure that the service told to a holder, for the rules.
+pub(crate) fn reply_of(error: &Error) -> holder::Reply {
+    match &error.kind {
+        ErrorKind::Lost(loss) => holder::Reply::Lost { reason: loss.reason },
+        ErrorKind::Superseded { sequence, fencing_token } => {
+            holder::Reply::Superseded { sequence: *sequence, token: *fencing_token }
+        }
+        _ if error.retryable() => {
+            holder::Reply::Retryable { retry_after: error.retry_after, may_apply: error.unanswered }
+        }
+        _ => holder::Reply::Refused,
     }
 }
 

@@ -34,7 +34,7 @@ impl Around {
         self.lease.subject == subject
             && self.lease.key == *key
             && (subject == Subject::Lock
-                || self.capacity.is_some_and(|all| permits <= all && self.lease.term().permits() == all))
+                || self.capacity.is_some_and(|all| permits <= all && self.lease.permits() == all))
             && client.keeps(&self.lease)
     }
 }

@@ -10,7 +10,6 @@ use leasehold_wire::{AcquireOutcome, ReleaseOutcome, Secret};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::clock::Instant;
 use crate::flow::{Around, within};
 use crate::lease::Lease;
 use crate::request::check_lease;
@@ -208,12 +207,12 @@ impl Guard {
     /// Returns the fencing token, which is higher than every token granted for this key before. Hand the token to the
     /// resource that the lock protects.
     pub fn fencing_token(&self) -> u64 {
-        self.lease.term().fencing_token()
+        self.lease.fencing_token()
     }
 
     /// Returns the record version number that the last heartbeat wrote.
     pub fn record_version_number(&self) -> String {
-        self.lease.term().rvn().to_owned()
+        self.lease.version()
     }
 
     /// Returns the outcome of the acquisition; `None` after a resume.
@@ -234,10 +233,7 @@ impl Guard {
     /// Returns the rest of the lease, counted from before the last successful request was sent. Zero if the lock is not
     /// held.
     pub fn remaining(&self) -> Duration {
-        if !self.valid() {
-            return Duration::ZERO;
-        }
-        self.lease.term().ends().saturating_duration_since(Instant::now())
+        self.lease.remaining()
     }
 
     /// Whether the lock is held, as far as this process can know. The lock was neither lost nor released, and its lease
@@ -269,7 +265,7 @@ impl Guard {
     /// Whether somebody waits for the lock, as far as a heartbeat has told. A holder may release the lock earlier than
     /// planned.
     pub fn is_wanted(&self) -> bool {
-        self.lease.term().is_wanted()
+        self.lease.is_wanted()
     }
 
     /// Resolves when a heartbeat tells that somebody waits for the lock, or when the lock is released or lost.
@@ -291,8 +287,9 @@ impl Guard {
     /// # Errors
     /// As [`Guard::renew`]; [`crate::ErrorKind::InvalidRequest`] for a lease or a payload that the service refuses.
     pub async fn renew_with(&self, change: Heartbeat) -> Result<(), Error> {
-        change.lease.map_or(Ok(()), |lease| check_lease(lease).and_then(|()| self.lease.term().check_delay(lease)))?;
-        self.lease.renew_until(self.client.remote(), &change, |error| !error.is_worth_another_try()).await
+        change.lease.map_or(Ok(()), |lease| check_lease(lease).and_then(|()| self.lease.check_delay(lease)))?;
+        self.client.keep_on(&self.lease);
+        self.lease.renew(change).await
     }
 
     /// Releases the lock, and waits for the answer. If this future is dropped, the release continues in the background.
@@ -332,7 +329,7 @@ impl Guard {
     pub fn detach(self) -> Handover {
         if self.counted.swap(false, Ordering::SeqCst) {
             // A lost lock has nothing left to end.
-            let _ = self.client.end_share(&self.lease, Lease::end);
+            let _ = self.client.end_share(&self.lease, Lease::detach);
         }
         Handover {
             key: self.lease.key.clone(),

@@ -3,22 +3,18 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::timeout_at;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::{Instant, chance};
-use crate::keeping::OnRisk;
-use crate::lease::Lease;
+use crate::clock::Instant;
+use crate::lease::{Lease, Sending};
 use crate::remote::Remote;
-use crate::timing::{heartbeat_pause, longest_heartbeat_interval};
-use crate::{Heartbeat, Heartbeats};
 
 type Job = BoxFuture<'static, ()>;
 
@@ -122,58 +118,9 @@ impl Drop for Held {
 pub(crate) fn keep(
     lease: Arc<Lease>,
     remote: Remote,
-    heartbeats: Heartbeats,
-    at_risk: Option<(Duration, OnRisk)>,
+    sends: mpsc::UnboundedReceiver<Sending>,
 ) -> impl Future<Output = ()> + Send {
     // The warning comes even if this never runs.
     let held = Held(lease);
-    async move {
-        let lease = &held.0;
-        tokio::select! {
-            _ = lease.lost() => {}
-            () = watch(lease, at_risk) => {}
-            () = beat(lease, &remote, heartbeats) => {}
-        }
-    }
-}
-
-/// Notices that a lease is about to run out, and that it has run out.
-async fn watch(lease: &Lease, at_risk: Option<(Duration, OnRisk)>) {
-    let mut warned = None;
-    loop {
-        let term = lease.term();
-        let end = term.valid_until();
-        let risk = at_risk.as_ref().filter(|_| warned != Some(end));
-        // A lease that has run out without a loss is held through an outage.
-        let over = Instant::now() >= end && risk.is_none();
-        let wake = risk.map_or(end, |(threshold, _)| end.checked_sub(*threshold).unwrap_or_else(Instant::now));
-        tokio::select! {
-            () = lease.moved(&term) => {}
-            () = sleep_until(wake), if !over => if let Some((_, callback)) = risk {
-                warned = Some(end);
-                let (callback, left) = (Arc::clone(callback), end.saturating_duration_since(Instant::now()));
-                // After a long pause there is no risk to report: the lock is lost.
-                if !left.is_zero() {
-                    tokio::task::spawn_blocking(move || callback(left));
-                }
-            },
-        }
-    }
-}
-
-/// Renews a lease repeatedly, until a renewal cannot succeed any more.
-async fn beat(lease: &Lease, remote: &Remote, heartbeats: Heartbeats) {
-    loop {
-        let term = lease.term();
-        let Some(interval) = heartbeats.interval(term.believed()) else { return std::future::pending().await };
-        // An interval that was fixed before may be too long for a shortened lease.
-        let interval = interval.min(longest_heartbeat_interval(term.believed()));
-        let due = term.renewed_at() + heartbeat_pause(interval, chance());
-        tokio::select! {
-            // The lease was renewed by hand, perhaps with another length: the interval begins anew.
-            () = lease.moved(&term) => {}
-            // The lease itself reports an error of this renewal to its guards.
-            () = sleep_until(due) => drop(lease.renew_until(remote, &Heartbeat::new(), |_| false).await),
-        }
-    }
+    async move { held.0.keep(remote, sends).await }
 }

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leasehold_client_core::holder::{Beats, Fault, Terms};
+
 use crate::clock::Instant;
-use crate::timing::{heartbeat_interval, longest_heartbeat_interval};
 use crate::{Error, Heartbeats};
 
 pub(crate) type OnRisk = Arc<dyn Fn(Duration) + Send + Sync>;
@@ -16,25 +17,18 @@ pub(crate) struct Keeping {
     pub(crate) at_risk: Option<(Duration, OnRisk)>,
     pub(crate) hold_on_unavailable: bool,
     pub(crate) lock_delay: Duration,
-    /// The longest time to hold.
     pub(crate) max_hold: Option<Duration>,
 }
 
-impl Heartbeats {
-    /// Returns the time between heartbeats under a lease of this length, or `None` if the caller sends them.
-    pub(crate) fn interval(self, lease: Duration) -> Option<Duration> {
-        match self {
-            Self::Quarterly => Some(heartbeat_interval(lease)),
-            Self::Every(interval) => Some(interval),
-            Self::Manual => None,
-        }
-    }
-}
-
 impl Keeping {
-    /// Returns the part of a lease that the holder believes in.
-    pub(crate) fn believed(&self, lease: Duration) -> Duration {
-        lease.saturating_sub(self.lock_delay)
+    /// Returns the settings for the rules. No request takes longer than `longest`.
+    pub(crate) fn terms(&self, longest: Duration) -> Terms {
+        let beats = match self.heartbeats {
+            Heartbeats::Quarterly => Beats::Quarterly,
+            Heartbeats::Every(interval) => Beats::Every(interval),
+            Heartbeats::Manual => Beats::Manual,
+        };
+        Terms { beats, delay: self.lock_delay, holds_on: self.hold_on_unavailable, max_hold: self.max_hold, longest }
     }
 
     /// Returns the options of one of several locks that are kept together: one warning stands for all.
@@ -60,30 +54,35 @@ impl Keeping {
     /// The delay leaves nothing of the lease, the heartbeats are too rare, or the warning would come although all is
     /// well.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), Error> {
-        let believed = self.believed(lease);
-        if believed.is_zero() {
-            let message = format!("a lock delay of {:?} leaves nothing of a lease of {lease:?}", self.lock_delay);
-            return Err(Error::invalid("lock_delay", message));
-        }
         if self.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(Error::invalid("max_hold", "the longest time to hold must be above zero"));
         }
-        let interval = self.heartbeats.interval(believed);
-        if let Some(interval) =
-            interval.filter(|interval| interval.is_zero() || *interval > longest_heartbeat_interval(believed))
-        {
-            let message =
-                format!("a heartbeat every {interval:?} cannot keep a lease of {believed:?}: at most half of it");
-            return Err(Error::invalid("heartbeats", message));
+        let terms = self.terms(Duration::MAX);
+        let warns_at = self.at_risk.as_ref().map(|(threshold, _)| *threshold);
+        terms.check(lease, warns_at).map_err(|fault| not_kept(&terms, lease, warns_at, fault))
+    }
+}
+
+/// The error of settings that cannot keep a lease.
+pub(crate) fn not_kept(terms: &Terms, lease: Duration, warns_at: Option<Duration>, fault: Fault) -> Error {
+    let believed = terms.believed(lease);
+    match fault {
+        Fault::Delay => {
+            let message = format!("a lock delay of {:?} leaves nothing of a lease of {lease:?}", terms.delay);
+            Error::invalid("lock_delay", message)
         }
-        let healthy = believed.saturating_sub(interval.unwrap_or_default());
-        match &self.at_risk {
-            Some((threshold, _)) if *threshold >= healthy => {
-                let message =
-                    format!("with {threshold:?} left, a lease of {believed:?} is not at risk: less than {healthy:?}");
-                Err(Error::invalid("at_risk", message))
-            }
-            _ => Ok(()),
+        Fault::Interval { longest } => {
+            let interval = terms.interval(believed).unwrap_or_default();
+            let message = format!(
+                "a heartbeat every {interval:?} cannot keep a lease of {believed:?}: at most half of it, {longest:?}"
+            );
+            Error::invalid("heartbeats", message)
+        }
+        Fault::Warning { healthy } => {
+            let threshold = warns_at.unwrap_or_default();
+            let message =
+                format!("with {threshold:?} left, a lease of {believed:?} is not at risk: less than {healthy:?}");
+            Error::invalid("at_risk", message)
         }
     }
 }
@@ -123,21 +122,21 @@ macro_rules! keeping_options {
                 self
             }
 
-            /// Bounds the hold: at its end the grant is lost, with the reason
-            /// [`LossReason::MaxHold`](crate::LossReason::MaxHold), and its heartbeats stop. It is not released,
-            /// because the work may go on: it is free one lease after its last heartbeat. Default: no bound.
-            #[must_use]
-            pub fn max_hold(mut self, longest: std::time::Duration) -> Self {
-                self.keeping.max_hold = Some(longest);
-                self
-            }
-
             /// Ends the holder's belief in each lease earlier by `delay`; heartbeats keep pace with the rest. Use this
             /// for a resource that works on a request for a while after its sender has stopped. The delay must be below
             /// the lease.
             #[must_use]
             pub fn lock_delay(mut self, delay: std::time::Duration) -> Self {
                 self.keeping.lock_delay = delay;
+                self
+            }
+
+            /// Bounds the hold: at its end the grant is lost, with the reason
+            /// [`LossReason::MaxHold`](crate::LossReason::MaxHold), and its heartbeats stop. It is not released,
+            /// because the work may go on: it is free one lease after its last heartbeat. Default: no bound.
+            #[must_use]
+            pub fn max_hold(mut self, longest: std::time::Duration) -> Self {
+                self.keeping.max_hold = Some(longest);
                 self
             }
         }
@@ -159,7 +158,8 @@ mod tests {
             let lease = ms(&case["given"]["leaseMs"]);
             let heartbeats = chosen(&case["given"]["chosenMs"]).map_or(Heartbeats::default(), Heartbeats::Every);
             let checked = LockRequest::new("Moe").heartbeats(heartbeats).keeping.check(lease);
-            let interval = heartbeats.interval(lease).expect("not by hand").as_millis();
+            let keeping = LockRequest::new("Moe").heartbeats(heartbeats).keeping;
+            let interval = keeping.terms(lease).interval(lease).expect("not by hand").as_millis();
             let result = checked.map_or(json!("invalid"), |()| json!(interval));
             assert_eq!(result, case["expect"], "{}", case["name"]);
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use leasehold_client_core::LossReason;
 use leasehold_wire::{Lock, LockState, LostReason};
 
 use crate::subject::Subject;
@@ -30,41 +31,6 @@ impl PartialEq for Loss {
     }
 }
 
-/// The reason of a loss, in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// Another acquisition holds the lock, or held it since.
-    TakenOver,
-    /// The lock was released under this lease id by another process or a closed client, or an operator broke it.
-    Released,
-    /// The row is gone.
-    Absent,
-    /// The row has another version than the named one.
-    VersionMismatch,
-    /// The lease ran out by the holder's own clock, after an outage or a pause. The lock may still be free.
-    Expired,
-    /// The invocation of a Lambda function is about to end.
-    Deadline,
-    /// The longest time to hold is over, by `max_hold` of the request.
-    MaxHold,
-}
-
-impl LossReason {
-    /// Returns the reason as a label.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::TakenOver => "taken-over",
-            Self::Released => "released",
-            Self::Absent => "absent",
-            Self::VersionMismatch => "version-mismatch",
-            Self::Expired => "expired",
-            Self::Deadline => "deadline",
-            Self::MaxHold => "max-hold",
-        }
-    }
-}
-
 impl Loss {
     pub(crate) fn new(subject: Subject, key: &LockKey, reason: LossReason) -> Self {
         Self { key: key.clone(), reason, lock: None, cause: None, subject }
@@ -80,12 +46,6 @@ impl Loss {
         };
         let key = LockKey { key: String::new(), sort_key: None };
         Self { lock, ..Self::new(Subject::Lock, &key, reason) }
-    }
-
-    /// A row with this lease id under a fencing token that was never granted. A late request created the row anew, and
-    /// another caller may have held the lock in between.
-    pub(crate) fn to_a_ghost(subject: Subject, key: &LockKey) -> Self {
-        Self::new(subject, key, LossReason::TakenOver)
     }
 }
 
@@ -113,6 +73,7 @@ impl Loss {
                 Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
                 None => "the lease ran out before it was renewed".to_owned(),
             },
+            (reason, _) => format!("{what} {was} lost: {}", reason.word()),
         }
     }
 }

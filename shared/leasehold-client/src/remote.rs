@@ -174,15 +174,17 @@ impl Remote {
         renewal.map_err(|error| error.about(subject, key))
     }
 
+    /// Ends a hold under this lease, if it is known.
     pub(crate) async fn release(
         &self,
         subject: Subject,
         key: &LockKey,
         lease_id: &Secret,
         what: &Release,
+        lease: Option<Duration>,
         left: Duration,
     ) -> Result<ReleaseResponse, Error> {
-        let limit = timing::request_timeout(self.request_timeout, None, left);
+        let limit = timing::request_timeout(self.request_timeout, lease, left);
         let (key_, sort_key, lease_id) = (key.key.clone(), key.sort_key.clone(), lease_id.clone());
         let response = match subject {
             Subject::Lock => {

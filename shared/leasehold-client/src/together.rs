@@ -19,7 +19,7 @@ use crate::clock::{Instant, chance, millis, sleep};
 use crate::flow::{Around, refuse_deadlock, within};
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
-use crate::lease::{Lease, Origin, Term};
+use crate::lease::{Granted, Lease, Origin};
 use crate::patience::Patience;
 use crate::remote::Backoff;
 use crate::request::{OnWait, check_lease};
@@ -380,8 +380,14 @@ impl Client {
         let keeping = request.keeping.of_several();
         let mut guards = Vec::new();
         for (lock, wanted) in grant.locks.into_iter().zip(&request.keys) {
-            let term = Term::granted(sent, lease, grant.fencing_token, lock.record_version_number, &keeping);
-            let term = term.with_permits(lock.permits.unwrap_or_default());
+            let granted = Granted {
+                sent,
+                lease,
+                fencing_token: grant.fencing_token,
+                version: lock.record_version_number,
+                permits: lock.permits.unwrap_or_default(),
+                last_number,
+            };
             let origin = Origin {
                 owner_name: grant.owner_name.clone(),
                 outcome: AcquireOutcome::Reacquired,
@@ -390,7 +396,8 @@ impl Client {
             };
             let key = LockKey { key: lock.key, sort_key: lock.sort_key };
             self.semaphores().outdate(&key, "");
-            let lease = Lease::new(wanted.subject(), key, lease_id.clone(), Some(origin), term, last_number);
+            let terms = self.terms(&keeping);
+            let lease = Lease::new(wanted.subject(), key, lease_id.clone(), Some(origin), granted, terms);
             guards.push(self.keep(lease, &keeping)?);
         }
         let leases: Vec<_> = guards.iter().map(|guard: &Guard| Arc::clone(guard.lease())).collect();
@@ -475,7 +482,7 @@ impl AllGuard {
 
     /// Returns the number of permits of each semaphore.
     pub fn permits(&self) -> impl Iterator<Item = (&LockKey, u64)> {
-        let of = |guard: &Guard| guard.lease().term().permits();
+        let of = |guard: &Guard| guard.lease().permits();
         self.guards.iter().map(move |guard| (guard.key(), of(guard))).filter(|(_, permits)| *permits > 0)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// The files, and the calls that each has cases for.
-const CALLS: [(&str, &[&str]); 6] = [
+const CALLS: [(&str, &[&str]); 5] = [
     (
         "timing.json",
         &[
@@ -22,7 +22,6 @@ const CALLS: [(&str, &[&str]); 6] = [
             "wait",
         ],
     ),
-    ("lease.json", &["belief"]),
     ("observations.json", &["observe", "saved", "save"]),
     ("problems.json", &["problem"]),
     ("coordination.json", &["plan"]),

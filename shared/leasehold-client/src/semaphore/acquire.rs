@@ -15,7 +15,7 @@ use crate::attempt::Attempt;
 use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::flow::refuse_deadlock;
-use crate::lease::{Lease, Term};
+use crate::lease::{Granted, Lease};
 use crate::remote::{Advance, Backoff, PermitCall, encode_data};
 use crate::request::check_lease;
 use crate::subject::Subject;
@@ -386,11 +386,18 @@ impl<'a> Pursuit<'a> {
             return Err(Error::too_late(lease));
         }
         self.semaphore.client.semaphores().outdate(&self.semaphore.key, &grant.epoch);
-        let term = Term::granted(sent, lease, grant.fencing_token, grant.version, &self.request.keeping)
-            .with_permits(grant.permits);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
         let (lease_id, last_number) = self.attempt.granted();
-        let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), term, last_number);
+        let granted = Granted {
+            sent,
+            lease,
+            fencing_token: grant.fencing_token,
+            version: grant.version,
+            permits: grant.permits,
+            last_number,
+        };
+        let terms = self.semaphore.client.terms(&self.request.keeping);
+        let lease = Lease::new(Subject::Permits, self.semaphore.key.clone(), lease_id, Some(origin), granted, terms);
         self.semaphore.kept(lease, self.request, grant.holder_id, grant.capacity)
     }
 

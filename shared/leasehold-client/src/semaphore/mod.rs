@@ -13,11 +13,12 @@ use std::time::Duration;
 use leasehold_wire::semaphore::{BreakEntryRequest, CapacityRequest};
 use leasehold_wire::{AcquireOutcome, GetRequest, Lock, ReleaseOutcome, Staleness};
 
+use crate::client::RenewedById;
 use crate::clock::fresh_uuid;
 use crate::flow::{Around, within};
 use crate::guard::work_under;
 use crate::keeping::{Keeping, keeping_options};
-use crate::lease::{Lease, Origin, Term};
+use crate::lease::{Granted, Lease, Origin};
 use crate::remote::{Renewal, persist};
 use crate::request::{OnWait, check_lease};
 use crate::subject::Subject;
@@ -223,8 +224,10 @@ impl Semaphore {
             .await?;
         let Renewal { version, lease, fencing_token, permits, holder_id, .. } = renewed.answer;
         request.keeping.check(lease)?;
-        let term = Term::granted(renewed.sent, lease, fencing_token, version, &request.keeping).with_permits(permits);
-        let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, term, renewed.last_number);
+        let RenewedById { sent, last_number, .. } = renewed;
+        let granted = Granted { sent, lease, fencing_token, version, permits, last_number };
+        let terms = self.client.terms(&request.keeping);
+        let lease = Lease::new(Subject::Permits, self.key.clone(), from.lease_id, None, granted, terms);
         self.kept(lease, &request, holder_id.unwrap_or_default(), self.capacity)
     }
 
@@ -361,7 +364,7 @@ impl PermitGuard {
 
     /// Returns the number of held permits.
     pub fn permits(&self) -> u64 {
-        self.guard.lease().term().permits()
+        self.guard.lease().permits()
     }
 
     /// Returns the capacity of the semaphore at the grant.
