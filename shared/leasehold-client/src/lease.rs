@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_client_core::Holder;
-use leasehold_client_core::holder::{Action, Beat, Branch, Event, Grant, Outcome, Reply, Return, State, Terms};
+use leasehold_client_core::holder::{Action, Beat, Beats, Branch, Event, Grant, Outcome, Reply, Return, State, Terms};
 use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -215,7 +215,7 @@ impl Lease {
     /// # Errors
     /// The delay leaves nothing of the lease.
     pub(crate) fn check_delay(&self, lease: Duration) -> Result<(), Error> {
-        let terms = Terms { beats: Default::default(), ..*self.held().holder.terms() };
+        let terms = Terms { beats: Beats::default(), ..*self.held().holder.terms() };
         terms.check(lease, None).map_err(|fault| not_kept(&terms, lease, None, fault))
     }
 

@@ -284,7 +284,7 @@ mod tests {
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
         assert!(config.takeover_clock_check);
-        assert_eq!(config.history, Some(("past".to_owned(), Duration::from_secs(2 * 24 * 3600))));
+        assert_eq!(config.history, Some(("past".to_owned(), Duration::from_hours(48))));
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
         assert_eq!((config.jwt_claim.as_str(), config.metrics), ("client_id", false));
