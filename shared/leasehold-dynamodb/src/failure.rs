@@ -19,7 +19,7 @@ pub struct Failure {
 /// written, and a retry changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// DynamoDB throttled the call, or other writes of the same items are under way.
+    /// DynamoDB throttled the call, or other writes of the same items are under way, in this region or in another one.
     Throttled,
     /// The call may or may not have been carried out.
     Unavailable,
@@ -113,7 +113,9 @@ fn kind_of(code: &str, message: &str) -> FailureKind {
         "ThrottlingException"
         | "ProvisionedThroughputExceededException"
         | "RequestLimitExceeded"
-        | "TransactionConflictException" => FailureKind::Throttled,
+        | "TransactionConflictException"
+        // A global table with strong consistency refuses what writes an item that another region writes.
+        | "ReplicatedWriteConflictException" => FailureKind::Throttled,
         "ValidationException" if is_about_size(message) => FailureKind::TooLarge,
         "ValidationException" => FailureKind::Invalid,
         "ResourceNotFoundException" => FailureKind::NoTable,
@@ -173,6 +175,12 @@ mod tests {
         {
             assert!(!transient(code), "{code}");
         }
+    }
+
+    #[test]
+    fn write_beside_one_of_another_region_is_told_to_come_later() {
+        assert_eq!(kind_of("ReplicatedWriteConflictException", ""), FailureKind::Throttled);
+        assert_eq!(kind_of("TransactionConflictException", ""), FailureKind::Throttled);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Faults at the seam between the SDK and DynamoDB, which is the embedded engine or another one.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub enum Fault {
     ServerError,
     /// The request is refused because a transaction has the row, in the form of its operation.
     TransactionConflict,
+    /// The request is refused because another region writes the item.
+    ReplicatedWriteConflict,
     /// The request is refused because the role does not allow it.
     AccessDenied,
     /// The request never arrives, and is answered with this JSON document: a refusal, if it has a `__type`.
@@ -69,6 +71,9 @@ pub enum Fates {
     },
     /// The role does not allow this table.
     Denied(&'static str),
+    /// Another region writes each item just before each write here, which is refused, and repeated. The items whose last
+    /// write was refused.
+    OtherRegions(HashSet<String>),
 }
 
 /// A kind of fault, which may have a delay.
@@ -99,6 +104,17 @@ impl Fates {
             }
             Self::Denied(table) if names(request, table) => Fault::AccessDenied,
             Self::Denied(_) => Fault::None,
+            Self::OtherRegions(refused) => match operation(request) {
+                "UpdateItem" | "PutItem" | "DeleteItem" => {
+                    let item = body(request)["Key"].to_string();
+                    if refused.remove(&item) {
+                        return Fault::None;
+                    }
+                    refused.insert(item);
+                    Fault::ReplicatedWriteConflict
+                }
+                _ => Fault::None,
+            },
         }
     }
 }
@@ -271,6 +287,9 @@ impl HttpConnector for Connector {
             }
             Fault::ServerError => refusal(500, &json!({ "__type": error_type("InternalServerError") })),
             Fault::TransactionConflict => refusal(400, &conflict(&request)),
+            Fault::ReplicatedWriteConflict => {
+                refusal(400, &json!({ "__type": error_type("ReplicatedWriteConflictException") }))
+            }
             Fault::AccessDenied => refusal(400, &json!({ "__type": "com.amazon.coral.service#AccessDeniedException" })),
             Fault::Answered(document) => {
                 answer(if document.contains("__type") { 400 } else { 200 }, document.to_owned())

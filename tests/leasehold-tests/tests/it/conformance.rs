@@ -1,6 +1,6 @@
 //! The conformance suite over loopback HTTP, on every engine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::Ipv4Addr;
 
 use aws_sdk_dynamodb::Client;
@@ -11,6 +11,7 @@ use leasehold_conformance::{
 use leasehold_dynamodb::{Clock, fresh_uuid};
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+use leasehold_tests::{Fates, Faults};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -105,6 +106,20 @@ async fn memory_conforms() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms_with_a_sort_key() {
     check(&serve_engine(&memory(), with_sort_key()).await).await;
+}
+
+/// A table in several regions, of which another one is always a little faster.
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms_when_each_write_conflicts_with_one_of_another_region() {
+    let engine = memory();
+    let (client, faults) =
+        Faults::between(&Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build()));
+    let mut target = serve(client, without_sort_key()).await;
+    faults.set(Fates::OtherRegions(HashSet::new()));
+    // The suite lays rows by its own hand.
+    target.dynamodb = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+    check(&target).await;
+    assert!(faults.take_calls() > 500);
 }
 
 #[tokio::test(flavor = "multi_thread")]
