@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -13,6 +14,7 @@ use http::response::Parts;
 use leasehold_api::Service;
 use leasehold_conformance::{CONCURRENT_CASES, Refusals, Target, run};
 use leasehold_dynamodb::Clock;
+use leasehold_protocol::history::{HistoryTable, ensure_history_table};
 use leasehold_protocol::{LockTable, Policy};
 use leasehold_wire::openapi::Api;
 use leasehold_wire::operation::{OPERATIONS, Subject};
@@ -66,7 +68,10 @@ async fn compared(openapi: Arc<Value>, answers: Arc<Mutex<Answers>>, request: Re
 async fn answers_of_the_conformance_suite_are_as_documented() {
     let over_http = serve_engine(&memory(), without_sort_key()).await;
     let (dynamodb, schema) = (over_http.dynamodb.clone(), over_http.schema.clone());
+    ensure_history_table(&dynamodb, "history").await.expect("a new table");
+    let history = HistoryTable::new(dynamodb.clone(), "history", Duration::from_hours(1), Clock::system());
     let service = Service::new(LockTable::new(dynamodb, schema, Policy::default(), Clock::system()));
+    let service = service.with_history(history);
     let openapi = Arc::new(serde_json::to_value(Api::openapi()).expect("serialises"));
     let answers = Arc::new(Mutex::new(Answers::default()));
     let layer = (openapi, Arc::clone(&answers));
