@@ -71,8 +71,8 @@ pub enum Fates {
     },
     /// The role does not allow this table.
     Denied(&'static str),
-    /// Another region writes each item just before each write here, which is refused, and repeated. The items whose last
-    /// write was refused.
+    /// Another region writes each item just before each write here, which is refused, and repeated. The items whose
+    /// last write was refused.
     OtherRegions(HashSet<String>),
 }
 
