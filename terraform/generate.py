@@ -559,11 +559,15 @@ def role(module, name, properties):
 
 def rule(module, name, properties):
     [target] = properties.pop("Targets")
+    transformer = target.pop("InputTransformer", {})
     body = {
         **counted(module.resources[name].get("Condition")),
         "rule": module.reference(name),
         **module.arguments(target),
     }
+    if transformer:
+        paths, template = map(module.code, (transformer["InputPathsMap"], transformer["InputTemplate"]))
+        body["input_transformer"] = Block(input_paths=paths, input_template=template)
     return {}, [block("resource", "aws_cloudwatch_event_target", module.label(name), **body)]
 
 

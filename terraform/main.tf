@@ -1581,17 +1581,14 @@ resource "aws_cloudwatch_event_target" "child_ended" {
   arn       = aws_sfn_state_machine.child_ended.arn
   role_arn  = aws_iam_role.child_ended_rule.arn
 
-  input_transformer {
-    input_template = "{\"detail\": {\"executionArn\": <arn>}}"
-
-    input_paths_map {
-      arn = "$.detail.executionArn"
-    }
-  }
-
   retry_policy {
     maximum_event_age_in_seconds = 3600
     maximum_retry_attempts       = 60
+  }
+
+  input_transformer {
+    input_paths    = { arn = "$.detail.executionArn" }
+    input_template = "{\"detail\": {\"executionArn\": <arn>}}"
   }
 }
 
@@ -1717,14 +1714,6 @@ resource "aws_cloudwatch_event_target" "redriven_child" {
   arn       = aws_sfn_state_machine.cleanup.arn
   role_arn  = aws_iam_role.cleanup_rule.arn
 
-  input_transformer {
-    input_template = "{\"detail\": {\"executionArn\": <arn>, \"status\": \"RUNNING\", \"input\": \"{}\"}}"
-
-    input_paths_map {
-      arn = "$.detail.executionArn"
-    }
-  }
-
   retry_policy {
     maximum_event_age_in_seconds = 3600
     maximum_retry_attempts       = 60
@@ -1732,6 +1721,11 @@ resource "aws_cloudwatch_event_target" "redriven_child" {
 
   dead_letter_config {
     arn = aws_sqs_queue.cleanup_dead_letters.arn
+  }
+
+  input_transformer {
+    input_paths    = { arn = "$.detail.executionArn" }
+    input_template = "{\"detail\": {\"executionArn\": <arn>, \"status\": \"RUNNING\", \"input\": \"{}\"}}"
   }
 }
 
