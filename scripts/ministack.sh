@@ -533,8 +533,10 @@ EOF
 
 # history_of KEY: a lock is acquired, taken over, broken, acquired and released, and the stack tells it in this order.
 history_of() {
-    local key=$1 rvn
-    deploy_leasehold leasehold HistoryDays=7
+    local key=$1 rvn url
+    # A stack of its own: the local AWS keeps the records of a stream whose view type changes, and AWS starts a new stream.
+    deploy_leasehold past Authorizer=NONE TableDeletionPolicy=Delete HistoryDays=7
+    url=$(output past ApiUrl)
     ask 200 POST /v1/acquire "{\"key\":\"$key\",\"ownerName\":\"host-1\",\"leaseId\":\"one\"}"
     ask 200 POST /v1/heartbeat "{\"key\":\"$key\",\"leaseId\":\"one\"}"
     rvn=$(field recordVersionNumber)
@@ -548,6 +550,7 @@ history_of() {
     # Times bound what is told.
     ask 200 GET "/v1/history?key=$key&untilMs=1000"
     expect entries "$(field entries)" "[]"
+    delete_stack past
 }
 
 # told KEY: the events of its history and their owners, the oldest first.
