@@ -110,7 +110,7 @@ async fn memory_conforms_with_a_sort_key() {
 
 /// A table in several regions, of which another one is always a little faster.
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_conforms_when_each_write_conflicts_with_one_of_another_region() {
+async fn memory_conforms_when_each_write_meets_another_region() {
     let engine = memory();
     let (client, faults) =
         Faults::between(&Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build()));
