@@ -134,6 +134,12 @@ async fn engine_tells_each_change_once_and_in_order() {
         .collect();
     let round = [HistoryEvent::Acquired, HistoryEvent::Released];
     assert_eq!(events, [&round[..], &round, &round, &[HistoryEvent::Acquired]].concat());
+    // A semaphore in the place of a held lock: its row was deleted between.
+    let held = moes.last().and_then(|(_, new)| new.clone()).expect("it is held");
+    let mut semaphore = held.clone();
+    semaphore.other_kind = true;
+    let told = transition(Some(&held), Some(&semaphore), false).map(|entry| entry.event);
+    assert_eq!(told, Some(HistoryEvent::Deleted));
 }
 
 #[tokio::test]
