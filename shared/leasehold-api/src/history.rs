@@ -152,17 +152,11 @@ impl StreamRecord {
         if (has_old, has_new) != (old_image.is_some(), new_image.is_some()) {
             return Err("The stream of the lock table must have new and old images.".to_owned());
         }
-        let item = |image: Option<WireItem>| {
-            image
-                .map(dynamodb_json::item)
-                .transpose()
-                .map_err(|fault| format!("An image is unreadable: {}", fault.detail))
-        };
         Ok(RowChange {
             at_ms: ((approximate_creation_date_time * 1000.0) as u64).max(last_ms),
             sequence: sequence_number,
-            old: item(old_image)?,
-            new: item(new_image)?,
+            old: old_image.map(item).transpose()?,
+            new: new_image.map(item).transpose()?,
             is_expiry: self.user_identity.is_some_and(|user| user.principal_id == TTL),
         })
     }
@@ -173,6 +167,9 @@ impl StreamRecord {
 /// # Errors
 /// A sentence where it is none.
 pub fn image(json: &str) -> Result<leasehold_protocol::Item, String> {
-    let item: WireItem = serde_json::from_str(json).map_err(|error| format!("An image is unreadable: {error}"))?;
-    dynamodb_json::item(item).map_err(|fault| format!("An image is unreadable: {}", fault.detail))
+    item(serde_json::from_str(json).map_err(|error| format!("An image is unreadable: {error}"))?)
+}
+
+fn item(image: WireItem) -> Result<leasehold_protocol::Item, String> {
+    dynamodb_json::item(image).map_err(|fault| format!("An image is unreadable: {}", fault.detail))
 }

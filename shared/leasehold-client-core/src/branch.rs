@@ -1,4 +1,13 @@
-//! The names of the branches of a machine.
+//! The branches of a machine, and what a step along one gives.
+
+/// The result of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Step<B, A> {
+    /// The branch.
+    pub branch: B,
+    /// The actions, in order.
+    pub actions: Vec<A>,
+}
 
 /// Names the branches of a machine, so that a recorder can count them.
 macro_rules! branches {

@@ -381,13 +381,7 @@ branches! {
 }
 
 /// The result of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Step<R> {
-    /// The branch.
-    pub branch: Branch,
-    /// The actions, in order.
-    pub actions: Vec<Action<R>>,
-}
+pub type Step<R> = crate::branch::Step<Branch, Action<R>>;
 
 /// A heartbeat that a caller waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! One codec style for all rows: a row, or a map in one, gives its attributes one by one, by the rule of [`Field`].
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -53,6 +54,14 @@ impl Attributes {
             Field::Absent | Field::Unreadable => Field::Unreadable,
         }
     }
+}
+
+/// These bytes as text: two digits of base 16 each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 pub(crate) fn string(value: AttributeValue) -> Option<String> {

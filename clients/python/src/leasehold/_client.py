@@ -26,6 +26,7 @@ from ._world import World
 from .errors import InvalidRequest, LockNotFound, OccurrenceDone, Superseded, Unavailable, WouldDeadlock
 from .model import (
     AlreadyDone,
+    HistoryEntry,
     LockName,
     LockView,
     OneOfSeveral,
@@ -326,6 +327,20 @@ class BaseClient(Generic[G]):
 
     async def _page(self, query: Mapping[str, object]) -> Page:
         return await self._repeat(lambda timeout: self._core.api.list_locks(query, timeout))
+
+    async def _history(
+        self, name: LockName, since_ms: int | None, until_ms: int | None, limit: int | None
+    ) -> tuple[HistoryEntry, ...]:
+        """The events of all pages, up to `limit`."""
+        entries: tuple[HistoryEntry, ...] = ()
+        cursor: str | None = None
+        while limit is None or len(entries) < limit:
+            query = history_query(name, since_ms, until_ms, limit and limit - len(entries), cursor)
+            page, cursor = await self._repeat(partial(self._core.api.history, query))
+            entries += page
+            if cursor is None:
+                break
+        return entries
 
     async def _break(self, name: LockName, record_version_number: str) -> ReleaseOutcome:
         return await self._repeat(lambda timeout: self._core.api.break_lock(name, record_version_number, timeout))

@@ -1,7 +1,6 @@
 //! The table of the history.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -10,7 +9,7 @@ use leasehold_dynamodb::{Clock, Failure, TableDefinition};
 use sha2::{Digest, Sha256};
 
 use super::{HistoryEntry, HistoryEvent, transition};
-use crate::attributes::{Item, number, string};
+use crate::attributes::{Item, hex, number, string};
 use crate::error::{Error, ErrorKind};
 use crate::item::{EXPIRE_AT, TableSchema};
 use crate::model::LockKey;
@@ -227,10 +226,7 @@ fn name(key: &LockKey) -> String {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&digest.finalize())
 }
 
 fn place(lock: &str, at: &str) -> Item {

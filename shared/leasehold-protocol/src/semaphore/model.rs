@@ -1,9 +1,10 @@
 //! Requests to a semaphore, and their parts. A value that exists is valid.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use sha2::{Digest, Sha256};
 
+use crate::attributes::hex;
 use crate::error::{Error, ErrorKind};
 use crate::lifecycle::NUMBER_LIMIT;
 use crate::model::{Data, LeaseDuration, LeaseId, LockKey, OwnerName, Principal, Rvn, Sequence, check_length};
@@ -110,13 +111,6 @@ impl Member {
     pub(crate) fn slot(&self) -> &'static str {
         SLOTS[usize::from(Sha256::digest(&self.id)[0] >> 4)]
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The names of the slots that remember ends.

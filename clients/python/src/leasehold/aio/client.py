@@ -22,7 +22,6 @@ from .._client import (
     TogetherOptions,
     done_before,
     explicit_options,
-    history_query,
     list_query,
     settings_of,
 )
@@ -429,15 +428,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         """Returns who held a lock, when, and how it ended, from the newest event on: those since and until these
         times, in epoch milliseconds. Reads page after page up to `limit`, which is all of them by default. Raises
         `LockNotFound` where the service keeps no history. Retries for ten seconds."""
-        entries: tuple[HistoryEntry, ...] = ()
-        cursor: str | None = None
-        while limit is None or len(entries) < limit:
-            query = history_query((key, sort_key), since_ms, until_ms, limit and limit - len(entries), cursor)
-            page, cursor = await self._repeat(partial(self._core.api.history, query))
-            entries += page
-            if cursor is None:
-                break
-        return entries
+        return await self._history((key, sort_key), since_ms, until_ms, limit)
 
     async def break_lock(self, key: str, record_version_number: str, *, sort_key: str | None = None) -> ReleaseOutcome:
         """Takes a lock from its holder, as an operator who saw it at this version. Raises `VersionMismatch`
