@@ -1,6 +1,5 @@
 //! Bits of a database that flip while the service is down: no held lock is free afterwards.
 
-use std::path::Path;
 use std::process::Stdio;
 
 use reqwest::Client;
@@ -19,22 +18,17 @@ const NAMES: [&str; 3] = ["leasehold.db", "leasehold.db-wal", "leasehold.db-shm"
 
 type Files = Vec<(&'static str, Vec<u8>)>;
 
-async fn serve(folder: &Path) -> Serve {
-    Serve::spawn(command(folder, &["--db", NAMES[0], "--listen", "127.0.0.1:0"])).await
-}
-
 /// The files of a service with held locks, after a usual end or after `kill -9`.
 async fn files(is_killed: bool) -> Files {
     let folder = folder();
     // Half of the locks are in the database itself, the others in its log if the service is killed.
     for half in 0..2 {
-        let serve = serve(folder.path()).await;
+        let serve = Serve::on_file(folder.path(), NAMES[0]).await;
         for number in (half * HELD / 2)..((half + 1) * HELD / 2) {
             let data = "data ".repeat(number * 97);
             let body =
                 json!({ "key": format!("held/{number}"), "ownerName": "holder", "leaseId": "secret", "data": data });
-            let sent = serve.http.post(format!("{}/v1/acquire", serve.base_url)).json(&body).send();
-            assert_eq!(within(sent).await.expect("an answer").status(), 200);
+            assert_eq!(serve.post("/v1/acquire", &body).await.0, 200);
         }
         // Damage in the last commit of a killed service looks like a write that was never finished.
         serve.acquire("last", "secret").await;

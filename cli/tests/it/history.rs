@@ -39,24 +39,19 @@ fn told(entries: &[Value]) -> Vec<(&str, &str, Option<&str>)> {
         .collect()
 }
 
-async fn post(serve: &Serve, path: &str, body: Value) -> Value {
-    let answer = serve.http.post(format!("{}{path}", serve.base_url)).json(&body).send();
-    within(answer).await.expect("an answer").json().await.expect("JSON")
-}
-
 #[tokio::test]
 async fn history_tells_each_turn_of_a_lock_in_order() {
     let folder = folder();
     let served = serve(folder.path()).await;
     served.acquire("Moe", "one").await;
-    post(&served, "/v1/heartbeat", json!({ "key": "Moe", "leaseId": "one" })).await;
+    served.post("/v1/heartbeat", &json!({ "key": "Moe", "leaseId": "one" })).await;
     let taken = served.take_over("Moe", "thief").await;
-    post(&served, "/v1/break", json!({ "key": "Moe", "recordVersionNumber": taken["recordVersionNumber"] })).await;
+    served.post("/v1/break", &json!({ "key": "Moe", "recordVersionNumber": taken["recordVersionNumber"] })).await;
     served.acquire("Moe", "two").await;
-    post(&served, "/v1/release", json!({ "key": "Moe", "leaseId": "two" })).await;
+    served.post("/v1/release", &json!({ "key": "Moe", "leaseId": "two" })).await;
     // A transaction of several locks.
     let both = json!({ "keys": [{ "key": "Moe" }, { "key": "Joe" }], "ownerName": "both", "leaseId": "three" });
-    post(&served, "/v1/acquire-all", both).await;
+    served.post("/v1/acquire-all", &both).await;
     let entries = events(&served, 6, &[]).await;
     let expected = [
         ("acquired", "test", None),
@@ -79,7 +74,7 @@ async fn history_tells_each_turn_of_a_lock_in_order() {
     served.signal("TERM");
     served.ended().await;
     let served = serve(folder.path()).await;
-    post(&served, "/v1/release", json!({ "key": "Moe", "leaseId": "three" })).await;
+    served.post("/v1/release", &json!({ "key": "Moe", "leaseId": "three" })).await;
     let entries = events(&served, 7, &[]).await;
     assert_eq!(told(&entries[..6]), expected);
     assert_eq!(told(&entries[6..]), [("released", "both", None)]);
@@ -91,7 +86,7 @@ async fn last_turns_are_told_before_the_service_ends() {
     let served = serve(folder.path()).await;
     for turn in 0..50 {
         served.acquire("Moe", &format!("lease {turn}")).await;
-        post(&served, "/v1/release", json!({ "key": "Moe", "leaseId": format!("lease {turn}") })).await;
+        served.post("/v1/release", &json!({ "key": "Moe", "leaseId": format!("lease {turn}") })).await;
     }
     served.signal("TERM");
     served.ended().await;

@@ -18,36 +18,20 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{Ended, PATIENCE, Serve, command, end, folder, leasehold, text_of, within};
-
-pub(crate) async fn in_folder(folder: &Path, args: &[&str]) -> Ended {
-    let mut command = leasehold(folder);
-    command.args(args);
-    end(command).await
-}
-
-async fn serve_file(folder: &Path, db: &str) -> Serve {
-    Serve::spawn(command(folder, &["--db", db, "--listen", "127.0.0.1:0"])).await
-}
-
-async fn post(serve: &Serve, path: &str, body: Value) -> (u16, Value) {
-    let answer = serve.http.post(format!("{}{path}", serve.base_url)).json(&body).send();
-    let answer = within(answer).await.expect("an answer");
-    (answer.status().as_u16(), answer.json().await.expect("JSON"))
-}
+use crate::support::{PATIENCE, Serve, command, end, folder, in_folder, leasehold, text_of, within};
 
 async fn take_and_release(serve: &Serve, key: &str, lease_id: &str) -> u64 {
     let body = json!({ "key": key, "ownerName": "me", "leaseId": lease_id });
-    let (status, grant) = post(serve, "/v1/acquire", body).await;
+    let (status, grant) = serve.post("/v1/acquire", &body).await;
     assert_eq!(status, 200, "{grant}");
-    assert_eq!(post(serve, "/v1/release", json!({ "key": key, "leaseId": lease_id })).await.0, 200);
+    assert_eq!(serve.post("/v1/release", &json!({ "key": key, "leaseId": lease_id })).await.0, 200);
     grant["fencingToken"].as_u64().expect("a number")
 }
 
 #[tokio::test]
 async fn backup_has_one_moment_of_a_running_service() {
     let folder = folder();
-    let serve = serve_file(folder.path(), "leasehold.db").await;
+    let serve = Serve::on_file(folder.path(), "leasehold.db").await;
     let (stop, url, http) = (Arc::new(AtomicBool::new(false)), serve.base_url.clone(), serve.http.clone());
     let stopping = Arc::clone(&stop);
     // The two locks change together, so they are of the same round at any moment.
@@ -77,7 +61,7 @@ async fn backup_has_one_moment_of_a_running_service() {
         let (backup, db) = (format!("backup{number}.db"), format!("new{number}.db"));
         let ended = in_folder(folder.path(), &["restore", &backup, "--db", &db]).await;
         assert_eq!(ended.status, 0, "{ended:?}");
-        let restored = serve_file(folder.path(), &db).await;
+        let restored = Serve::on_file(folder.path(), &db).await;
         let (x, y) = (restored.get("x").await, restored.get("y").await);
         assert_eq!(x["ownerName"], y["ownerName"]);
         seen.insert(round(&x).expect("a round"));
@@ -88,17 +72,17 @@ async fn backup_has_one_moment_of_a_running_service() {
 #[tokio::test]
 async fn restored_service_gives_no_old_token_again() {
     let folder = folder();
-    let serve = serve_file(folder.path(), "leasehold.db").await;
+    let serve = Serve::on_file(folder.path(), "leasehold.db").await;
     let held = serve.acquire("held", "holder").await["fencingToken"].as_u64().expect("a number");
     take_and_release(&serve, "free", "a").await;
     let permits = |lease_id: &str| json!({ "key": "pool", "ownerName": "me", "leaseId": lease_id, "capacity": 3 });
-    let (_, first) = post(&serve, "/v1/semaphore/acquire", permits("first")).await;
+    let (_, first) = serve.post("/v1/semaphore/acquire", &permits("first")).await;
     let nightly = |night: &str, lease_id: &str| json!({ "key": "nightly", "ownerName": "me", "leaseId": lease_id, "occurrence": night });
     let run = async |serve: &Serve, night: &str| {
-        let (status, grant) = post(serve, "/v1/acquire", nightly(night, night)).await;
+        let (status, grant) = serve.post("/v1/acquire", &nightly(night, night)).await;
         assert_eq!(status, 200, "{grant}");
         let done = json!({ "key": "nightly", "leaseId": night, "completed": night });
-        assert_eq!(post(serve, "/v1/release", done).await.0, 200);
+        assert_eq!(serve.post("/v1/release", &done).await.0, 200);
         grant["fencingToken"].as_u64().expect("a number")
     };
     run(&serve, "1").await;
@@ -110,38 +94,38 @@ async fn restored_service_gives_no_old_token_again() {
         given.push(take_and_release(&serve, "free", &format!("b{number}")).await);
         given.push(take_and_release(&serve, "made later", &format!("b{number}")).await);
         given.push(run(&serve, &format!("2{number}")).await);
-        let (_, grant) = post(&serve, "/v1/semaphore/acquire", permits(&format!("p{number}"))).await;
+        let (_, grant) = serve.post("/v1/semaphore/acquire", &permits(&format!("p{number}"))).await;
         given.push(grant["fencingToken"].as_u64().expect("a number"));
-        post(&serve, "/v1/semaphore/release", json!({ "key": "pool", "leaseId": format!("p{number}") })).await;
+        serve.post("/v1/semaphore/release", &json!({ "key": "pool", "leaseId": format!("p{number}") })).await;
     }
     let highest = given.into_iter().max().expect("some");
     serve.kill_9().await;
     let ended = in_folder(folder.path(), &["restore", "backup.db", "--db", "new.db"]).await;
     assert_eq!(ended.status, 0, "{ended:?}");
 
-    let serve = serve_file(folder.path(), "new.db").await;
+    let serve = Serve::on_file(folder.path(), "new.db").await;
     let heartbeat = json!({ "key": "held", "leaseId": "holder", "fencingToken": held });
-    let (status, lost) = post(&serve, "/v1/heartbeat", heartbeat).await;
+    let (status, lost) = serve.post("/v1/heartbeat", &heartbeat).await;
     assert_eq!((status, &lost["type"]), (409, &json!("lost")), "the holder of an old token");
     // It may have lost the lock since the backup, so it is none with no token, either.
-    let (status, lost) = post(&serve, "/v1/heartbeat", json!({ "key": "held", "leaseId": "holder" })).await;
+    let (status, lost) = serve.post("/v1/heartbeat", &json!({ "key": "held", "leaseId": "holder" })).await;
     assert_eq!((status, &lost["type"]), (409, &json!("lost")), "{lost}");
     let beat = json!({ "key": "pool", "leaseId": "first", "fencingToken": first["fencingToken"] });
-    assert_eq!(post(&serve, "/v1/semaphore/heartbeat", beat).await.1["type"], "lost");
+    assert_eq!(serve.post("/v1/semaphore/heartbeat", &beat).await.1["type"], "lost");
     for key in ["free", "made later"] {
         assert!(take_and_release(&serve, key, "c").await > highest, "{key}");
     }
-    assert_eq!(post(&serve, "/v1/acquire", nightly("1", "again")).await.1["type"], "already-done");
+    assert_eq!(serve.post("/v1/acquire", &nightly("1", "again")).await.1["type"], "already-done");
     assert!(run(&serve, "3").await > highest);
     assert!(serve.take_over("held", "heir").await["fencingToken"].as_u64() > Some(highest));
-    let (_, grant) = post(&serve, "/v1/semaphore/acquire", permits("third")).await;
+    let (_, grant) = serve.post("/v1/semaphore/acquire", &permits("third")).await;
     assert!(grant["fencingToken"].as_u64() > Some(highest), "{grant}");
 }
 
 #[tokio::test]
 async fn backup_and_restore_replace_nothing() {
     let folder = folder();
-    let serve = serve_file(folder.path(), "leasehold.db").await;
+    let serve = Serve::on_file(folder.path(), "leasehold.db").await;
     serve.acquire("held", "holder").await;
     serve.kill_9().await;
     std::fs::write(folder.path().join("there"), "mine").expect("written");

@@ -468,13 +468,15 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
         };
         let once = json!({ "commit": true, "requests": checked(&dear) });
         let open = json!({ "requests": checked(&dear) });
-        for (path, body) in [("items/list", &filter), ("transactions/begin", &once), ("transactions/begin", &open)] {
-            let (status, answer) = post(&serve, path, body).await;
+        for (path, body) in
+            [("/v1/items/list", &filter), ("/v1/transactions/begin", &once), ("/v1/transactions/begin", &open)]
+        {
+            let (status, answer) = serve.post(path, body).await;
             assert_eq!((status, &answer["title"]), (400, &json!("The request is invalid")), "{path}: {answer}");
             let detail = answer["detail"].as_str().unwrap_or_default();
             assert!(detail.contains("Mention fewer or smaller attributes"), "{path}: {answer}");
         }
-        let (status, answer) = post(&serve, "items/list", &json!({ "tableName": "items" })).await;
+        let (status, answer) = serve.post("/v1/items/list", &json!({ "tableName": "items" })).await;
         assert_eq!((status, answer["items"].as_array().map(Vec::len)), (200, Some(1)), "nothing was written: {answer}");
         let heavy = format!("UPDATE items SET a = 1 WHERE id = 'large' AND {}", dear.replace(" OR ", " AND "));
         for (statement, words) in [
@@ -489,14 +491,8 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
             client.execute_statement().statement(statement).send().await.expect("carried out");
         }
         let light = json!({ "commit": true, "requests": checked("numbers = numbers") });
-        assert_eq!(post(&serve, "transactions/begin", &light).await.0, 200);
+        assert_eq!(serve.post("/v1/transactions/begin", &light).await.0, 200);
     }
-}
-
-async fn post(serve: &Serve, path: &str, body: &Value) -> (u16, Value) {
-    let request = serve.http.post(format!("{}/v1/{path}", serve.base_url)).json(body);
-    let answer = request.send().await.expect("answered");
-    (answer.status().as_u16(), answer.json().await.expect("JSON"))
 }
 
 async fn status_of(serve: &Serve, path_and_query: &str) -> u16 {

@@ -53,6 +53,13 @@ pub(crate) fn command(folder: &Path, args: &[impl AsRef<OsStr>]) -> Command {
     command
 }
 
+/// Runs `leasehold` with these arguments in a folder.
+pub(crate) async fn in_folder(folder: &Path, args: &[&str]) -> Ended {
+    let mut command = leasehold(folder);
+    command.args(args);
+    end(command).await
+}
+
 /// A running service.
 pub(crate) struct Serve {
     pub(crate) process: Child,
@@ -66,6 +73,11 @@ impl Serve {
     /// Starts on a free port.
     pub(crate) async fn start(args: &[&str]) -> Self {
         Self::spawn(command(&std::env::temp_dir(), &[&["--listen", "127.0.0.1:0"], args].concat())).await
+    }
+
+    /// Starts on a free port, on a database in this folder.
+    pub(crate) async fn on_file(folder: &Path, db: &str) -> Self {
+        Self::spawn(command(folder, &["--db", db, "--listen", "127.0.0.1:0"])).await
     }
 
     /// Starts `command` and reads its output until it waits for requests.
@@ -90,6 +102,13 @@ impl Serve {
     pub(crate) async fn acquire(&self, key: &str, lease_id: &str) -> Value {
         let body = json!({ "key": key, "ownerName": "test", "leaseId": lease_id });
         acquire(&self.http, &self.base_url, &body).await.expect("granted")
+    }
+
+    /// Posts a document. Returns the status and the answer.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let answer = self.http.post(format!("{}{path}", self.base_url)).json(body).send();
+        let answer = within(answer).await.expect("an answer");
+        (answer.status().as_u16(), within(answer.json()).await.expect("JSON"))
     }
 
     pub(crate) async fn get(&self, key: &str) -> Value {

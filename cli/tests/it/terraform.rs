@@ -10,8 +10,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::operator::in_folder;
-use crate::support::{Serve, command, end, first_line, folder, kill, leasehold, pause, text_of};
+use crate::support::{Serve, command, end, first_line, folder, in_folder, kill, leasehold, pause, text_of};
 
 /// The key of the lock of the state that these tests use.
 const KEY: &str = "terraform/network";
