@@ -250,7 +250,7 @@ def main():
             print("| request | one alone, ms | health: p50 / p99 / p99.9 / longest, ms | heartbeat | probe |")
             print("|---|---|---|---|---|")
             time.sleep(seconds)
-            row("none", "–", steady.seen())
+            row("none", "-", steady.seen())
             for name, path, body in attacks():
                 alone, seen = attacked(service, steady, name, path, body, seconds)
                 row(name, f"{alone:.0f}", seen)

@@ -3,7 +3,7 @@
 Usage: steady.py HOST:PORT HOLDERS PAUSE. The variable TOKEN may have the callers' token. Each holder renews a lock of
 its own, `steady/0` and so on, with PAUSE seconds between two heartbeats; one more caller reads /v1/health in the same
 way. The probe only sleeps: what it oversleeps is the machine's delay, which each answer of the service contains at
-least twice. For each line of input, a line of JSON has all that was seen since the one before, in milliseconds. With the
+least twice. For each line of input, a line of JSON has what was seen since the one before, in milliseconds. With the
 end of the input, the callers end.
 """
 

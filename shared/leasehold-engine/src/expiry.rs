@@ -144,7 +144,8 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
 }
 
 impl Table {
-    /// The rows behind a place that are over, and the place behind which the next look begins, unless this was the last.
+    /// The rows behind a place that are over, and the place behind which the next look begins, unless this was the
+    /// last.
     #[allow(clippy::disallowed_methods, reason = "the work does not follow a paused clock")]
     fn look(
         &self,
