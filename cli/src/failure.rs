@@ -16,7 +16,7 @@ pub(crate) const EXIT_STATUSES: &str = "\
 Exit status:
    0  done
    1  any other failure
-   2  the command line is not valid
+   2  the command line is not valid, or a file or a name that it gives
   64  the request breaks a rule of the service
   65  the row is no readable lock record, or a file of observations is damaged
   66  there is no such lock
@@ -223,10 +223,11 @@ pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
             "; start a service with `leasehold serve`, or name another with --url"
         }
         ErrorKind::WrongKind => {
-            "; `leasehold get` shows what it is, and `leasehold run --help` says how to ask for a semaphore"
+            "; `leasehold get` shows what it is. `run KEY --of N` asks for permits of a semaphore, and `break KEY --holder ID` \
+             ends one of its holders"
         }
         ErrorKind::Forbidden => "; use --token, or --sigv4 with credentials that allow it",
         _ => "",
     };
-    format!("{message}{hint}")
+    if hint.is_empty() { message } else { format!("{}{hint}", message.trim_end_matches('.')) }
 }

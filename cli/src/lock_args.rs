@@ -122,7 +122,7 @@ pub(crate) use asking;
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct RequestArgs {
     /// Wait this long for a held lock, or `forever`. Default: the holder's lease and two seconds, which outlives a dead
-    /// holder.
+    /// holder. A service that cannot be reached is tried for this time, too: by default for 1.5 s only.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_wait, conflicts_with_all = ["no_wait", "extend"])]
     wait: Option<Wait>,
 

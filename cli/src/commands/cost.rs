@@ -81,7 +81,7 @@ pub(crate) struct CostArgs {
     poll: Duration,
 
     /// The number of locks that one acquire-all takes.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=50))]
     batch: u32,
 
     /// The share of the provisioned capacity that is used, in percent.
@@ -102,13 +102,16 @@ pub(crate) struct CostArgs {
 }
 
 /// Reads the place of a price, and what it is from now on.
+/// The highest price that is taken for one.
+const MOST_USD: f64 = 1_000_000.0;
+
 fn parse_price(text: &str) -> Result<(usize, f64), String> {
     let (name, usd) = text.split_once('=').ok_or("expected NAME=USD")?;
     let place = PRICES.iter().position(|price| price.name == name);
     let names = || PRICES.map(|price| price.name).join(", ");
     let place = place.ok_or_else(|| format!("there is no price {name:?}; there are {}", names()))?;
-    let usd = usd.parse().ok().filter(|usd: &f64| usd.is_finite() && *usd >= 0.0);
-    Ok((place, usd.ok_or("a price is a number of USD, such as 0.625")?))
+    let usd = usd.parse().ok().filter(|usd: &f64| (0.0..=MOST_USD).contains(usd));
+    Ok((place, usd.ok_or("a price is a number of USD, such as 0.625, and at most a million")?))
 }
 
 /// What a way costs for a million of something, in USD.
@@ -256,7 +259,7 @@ impl Prices {
                 watch,
                 watch_logs,
                 poll: looks / args.poll.as_secs_f64() * look,
-                break_even_seconds: looks * look / watch,
+                break_even_seconds: looks * look / (watch + watch_logs),
             }
         };
         vec![of("API", self.of("api"), LINE_KB + ACCESS_LINE_KB), of("Function URL", 0.0, LINE_KB)]

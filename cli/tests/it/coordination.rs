@@ -399,7 +399,7 @@ async fn options_that_exclude_each_other_are_refused() {
     }
     serve.run(&["run", "pool", "--of", "2", "--", "true"]).await.ok();
     for (args, sentence) in [
-        (&["run", "pool", "--", "true"][..], "`leasehold run --help` says how to ask for a semaphore"),
+        (&["run", "pool", "--", "true"][..], "`run KEY --of N` asks for permits of a semaphore"),
         (&["run", "pool", "--permits", "3", "--of", "3", "--", "true"], "The semaphore has 2 permits in all."),
         (&["run", "pool", "--fair", "--", "true"], "so that 1 do not exclude others"),
     ] {

@@ -112,7 +112,8 @@ async fn costs_follow_the_options() {
     assert!((poll(&one) / poll(&ten) - 10.0).abs() < 1e-9);
     // At the break-even both cost the same.
     let pause = one["waiting"][0]["breakEvenSeconds"].as_f64().expect("a number");
-    assert!((poll(&one) / pause - one["waiting"][0]["watch"].as_f64().expect("a number")).abs() < 1e-9);
+    let watch = |part: &str| one["waiting"][0][part].as_f64().expect("a number");
+    assert!((poll(&one) / pause - watch("watch") - watch("watchLogs")).abs() < 1e-9);
     let cheap = cost(&["--price", "write=0", "--price", "read=0"]).await;
     assert_eq!(usd(&way(&cheap, "the client or the command on the table itself")["total"]), "");
     let mut wrong = leasehold(&std::env::temp_dir());

@@ -24,6 +24,7 @@ impl Service {
         traced(operation_span("history", &request.key, caller), async {
             let key = convert::key(request.key, request.sort_key)?;
             caller.check_key(key.partition())?;
+            self.table.check_key(&key).map_err(|error| logged_problem(&error))?;
             let limit = request.limit.unwrap_or(DEFAULT_LIMIT);
             if !(1..=MAX_LIMIT).contains(&limit) {
                 return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));

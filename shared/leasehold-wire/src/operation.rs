@@ -687,7 +687,11 @@ operations! {
         success: "The caller has the permits.",
         refusals: &[
             &[
-                refusal(&[Held], "too few permits are free, or somebody is ahead. `lock` shows the semaphore."),
+                refusal(
+                    &[Held],
+                    "too few permits are free, somebody is ahead, the epoch is too old, or 100 hold permits already. `lock` \
+                     shows the semaphore.",
+                ),
             ],
             MEMBER,
             ASKER,

@@ -299,8 +299,9 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
         Refusal::Held => Problem::new(
             ProblemType::Held,
             "Too few permits are free, somebody is ahead in the queue, one that was observed as dead shows a sign of \
-             life, or the epoch is too old. Try again with the epoch of lock, or enqueue; name holders and tickets whose \
-             version stays the same for their lease in observed.",
+             life, the epoch is too old, or 100 hold permits already. Without a ticket, try again with the epoch of lock, \
+             or enqueue. With one, look or watch, and name the epoch of a view only where it shows the ticket's turn. \
+             Name holders and tickets whose version stays the same for their lease in observed.",
         ),
         Refusal::QueueFull => Problem::new(
             ProblemType::QueueFull,

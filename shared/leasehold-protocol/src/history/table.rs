@@ -119,8 +119,10 @@ impl HistoryTable {
         }
         let start = match &query.after {
             None => None,
-            Some(at) if is_position(at) => Some(place(&lock, at)),
-            Some(_) => return Err(Error::invalid("cursor", "This is not a cursor of this history.")),
+            Some(cursor) => match position(&lock, cursor) {
+                Some(at) => Some(place(&lock, at)),
+                None => return Err(Error::invalid("cursor", "This is no cursor of this key's history.")),
+            },
         };
         // A tilde sorts after all digits.
         let bounds = [(":since", format!("{since:013}")), (":until", format!("{until:013}~"))];
@@ -136,10 +138,11 @@ impl HistoryTable {
             .key_condition_expression("#lock = :lock AND #at BETWEEN :since AND :until")
             .expression_attribute_names("#lock", LOCK)
             .expression_attribute_names("#at", AT)
-            .expression_attribute_values(":lock", AttributeValue::S(lock));
+            .expression_attribute_values(":lock", AttributeValue::S(lock.clone()));
         let output = repeat(|| async { request.clone().send().await.map_err(Failure::from) }).await?;
         let entries = output.items.unwrap_or_default().into_iter().map(entry).collect::<Option<_>>();
         let next = output.last_evaluated_key.and_then(|mut key| string(key.remove(AT)?));
+        let next = next.map(|at| format!("{at}#{}", seal(&lock)));
         let unreadable = || Error::new(ErrorKind::CorruptRecord, "An entry of the history is unreadable.");
         Ok(HistoryPage { entries: entries.ok_or_else(unreadable)?, next })
     }
@@ -202,9 +205,17 @@ fn place(lock: &str, at: &str) -> Item {
     HashMap::from([(LOCK.to_owned(), write::text(lock)), (AT.to_owned(), write::text(at))])
 }
 
-fn is_position(at: &str) -> bool {
+/// The part of a cursor that binds it to the entries of one key.
+fn seal(lock: &str) -> String {
+    hex(&Sha256::digest(lock)[..4])
+}
+
+/// The position that a cursor of this key names, if it is one.
+fn position<'a>(lock: &str, cursor: &'a str) -> Option<&'a str> {
     let digits = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
-    at.split_once('#').is_some_and(|(ms, sequence)| digits(ms, 13) && digits(sequence, 40))
+    let (at, sealed) = cursor.rsplit_once('#')?;
+    let (ms, sequence) = at.split_once('#')?;
+    (sealed == seal(lock) && digits(ms, 13) && digits(sequence, 40)).then_some(at)
 }
 
 /// Reads an entry and its time.

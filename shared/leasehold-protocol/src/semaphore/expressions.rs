@@ -417,6 +417,7 @@ pub(crate) fn acquire(
     } else {
         builder.write.hash(&request.lease_id.hash());
         let own = builder.own("#queue.#t", request.principal.as_ref(), request.sequence.as_ref());
+        let own = format!("{own} AND #queue.#t.#permits = :permits");
         if request.number.is_some() {
             builder.condition(own);
             builder.numbered(request.number);
@@ -467,9 +468,14 @@ pub(crate) fn bury(request: &Acquire, seen: Option<&Semaphore>, stamp: &Stamp, p
     builder.build()
 }
 
-/// The renewal of a holder. `outcome` is given where the renewal comes from an acquire.
-pub(crate) fn heartbeat(request: &Heartbeat, outcome: Option<GrantOutcome>, stamp: &Stamp, policy: &Policy) -> Write {
-    renewal(request, outcome, stamp, policy).build()
+/// The renewal of a holder.
+pub(crate) fn heartbeat(request: &Heartbeat, stamp: &Stamp, policy: &Policy) -> Write {
+    renewal(request, None, stamp, policy).build()
+}
+
+/// The renewal of a holder by an acquire or an enqueue of its own.
+pub(crate) fn acquire_again(request: &Acquire, stamp: &Stamp, policy: &Policy) -> Write {
+    renewal(&super::lifecycle::renewal(request), Some(GrantOutcome::Renewed), stamp, policy).build()
 }
 
 /// The renewal of a holder by an acquire of several keys, under this fencing token.

@@ -167,7 +167,8 @@ pub enum Change {
     Main,
     /// The write that creates the row, or takes a tombstone.
     Create(Option<Tombstone>),
-    /// The write that renews the caller's own holder, which an acquire finds.
+    /// The write that renews the caller's own holder, which an acquire or an enqueue finds, or a heartbeat whose permits
+    /// are back already.
     Renew,
     /// The write that grants the permits, which an enqueue finds free.
     Grant,
@@ -196,7 +197,7 @@ impl Found {
 /// The effect of a request on a semaphore, and the answer to the caller. The row is none where there is no semaphore.
 pub type Step<T> = crate::Step<Semaphore, Change, Result<T, Refusal>>;
 
-fn granted_first(step: Step<Grant>) -> Step<Entry> {
+fn granted_entry(step: Step<Grant>) -> Step<Entry> {
     Step { row: step.row, change: step.change, answer: step.answer.map(Entry::Granted) }
 }
 
@@ -635,6 +636,9 @@ pub fn acquire(found: &Found, request: &Acquire, stamp: &Stamp, policy: &Policy)
         if order(request.sequence.as_ref(), ticket.claim.sequence.as_ref()) != Order::New {
             return Ok(refused(found, superseded(&ticket.claim, None)));
         }
+        if ticket.claim.permits != request.permits.get() {
+            return Ok(refused(found, Refusal::PermitsMismatch(ticket.claim.permits)));
+        }
     }
     if request.number.is_some_and(|number| ticket.is_none_or(|ticket| ticket.number != number)) {
         return Ok(refused(found, Refusal::Lost(LostReason::NotQueued)));
@@ -812,18 +816,22 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     if !holder.claim.is_at(request.expected.as_ref()) {
         return refused(found, Refusal::Lost(LostReason::VersionMismatch));
     }
-    match request.shrink {
-        Some(shrink) if holder.claim.permits != shrink.held() => {
-            // An earlier copy of this request returned the permits.
-            let is_done = request.sequence.is_none() && holder.claim.permits == shrink.kept();
-            return if is_done { before() } else { refused(found, Refusal::PermitsMismatch(holder.claim.permits)) };
-        }
-        _ => {}
+    let is_shrunk = request.shrink.is_some_and(|shrink| holder.claim.permits != shrink.held());
+    let request = if is_shrunk { &shrunk(request) } else { request };
+    if request.shrink.is_some_and(|shrink| holder.claim.permits != shrink.held()) {
+        return refused(found, Refusal::PermitsMismatch(holder.claim.permits));
     }
     let mut next = row.touched(stamp, policy);
     let holder = renew(&mut next, &me, request, stamp);
     let grant = next.granted(&me, &holder);
-    done(next, Change::Main, grant)
+    done(next, if is_shrunk { Change::Renew } else { Change::Main }, grant)
+}
+
+/// The heartbeat of a holder whose permits an earlier copy of the request returned: without a number it renews the lease,
+/// as every heartbeat does.
+pub(crate) fn shrunk(request: &Heartbeat) -> Heartbeat {
+    let shrink = request.shrink.map(|shrink| if request.sequence.is_none() { shrink.done() } else { shrink });
+    Heartbeat { shrink, ..request.clone() }
 }
 
 /// Returns permits, or withdraws a ticket.
@@ -898,7 +906,7 @@ pub fn enqueue(
     let row = match found {
         Found::OtherKind => return Ok(refused(found, Refusal::OtherKind)),
         Found::Free(tombstone) => {
-            return Ok(granted_first(acquire_first(found, tombstone.as_ref(), &ask, stamp, policy)));
+            return Ok(granted_entry(acquire_first(found, tombstone.as_ref(), &ask, stamp, policy)));
         }
         Found::Semaphore(row) => row,
     };
@@ -907,15 +915,10 @@ pub fn enqueue(
         return Ok(refused(found, Refusal::Lost(row.lost(&me))));
     }
     if let Some(holder) = row.holder(&me) {
-        let order = order(request.sequence.as_ref(), holder.claim.sequence.as_ref());
-        let is_repeat = request.sequence.is_none() || order == Order::Repeat;
-        return Ok(if !holder.claim.admits(request.principal.as_ref()) {
-            refused(found, Refusal::Forbidden)
-        } else if is_repeat || issued.contains(&holder.claim.version) {
-            unchanged(found, Ok(Entry::Granted(row.granted(&me, holder))))
-        } else {
-            refused(found, superseded(&holder.claim, Some(holder.fencing_token)))
-        });
+        if issued.contains(&holder.claim.version) {
+            return Ok(unchanged(found, Ok(Entry::Granted(row.granted(&me, holder)))));
+        }
+        return Ok(granted_entry(acquire_again(found, row, holder, &ask, stamp, policy)));
     }
     let ticket = row.ticket(&me);
     if let Some(ticket) = ticket {

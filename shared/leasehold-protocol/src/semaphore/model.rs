@@ -357,6 +357,11 @@ impl Shrink {
         Ok(Self { held, kept })
     }
 
+    /// The same where the permits are back already.
+    pub(crate) fn done(self) -> Self {
+        Self { held: self.kept, ..self }
+    }
+
     /// The number of permits that it has.
     pub(crate) fn held(self) -> u64 {
         self.held.get()

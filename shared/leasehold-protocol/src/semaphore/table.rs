@@ -5,7 +5,7 @@ use super::lifecycle::{self, Change, Entry, Found, Grant, Semaphore, Step};
 use super::model::{Acquire, Break, Enqueue, Heartbeat, Release, SetCapacity};
 use crate::LockTable;
 use crate::error::Error;
-use crate::lifecycle::{CorruptRecord, GrantOutcome, ReleaseOutcome, Stamp};
+use crate::lifecycle::{CorruptRecord, ReleaseOutcome, Stamp};
 use crate::model::LockKey;
 use crate::write::Write;
 
@@ -20,10 +20,7 @@ impl LockTable {
             &request.key,
             |found, stamp, _| lifecycle::acquire(found, request, stamp, policy),
             |change, seen, stamp| match change {
-                Change::Renew => {
-                    let renewed = Some(GrantOutcome::Renewed);
-                    expressions::heartbeat(&lifecycle::renewal(request), renewed, stamp, policy)
-                }
+                Change::Renew => expressions::acquire_again(request, stamp, policy),
                 Change::Bury => expressions::bury(request, seen, stamp, policy),
                 _ => expressions::acquire(request, seen, stamp, policy, None),
             },
@@ -40,7 +37,10 @@ impl LockTable {
         self.carry_out_on_semaphore(
             &request.key,
             |found, stamp, issued| Ok(lifecycle::heartbeat(found, request, stamp, issued, policy)),
-            |_, _, stamp| expressions::heartbeat(request, None, stamp, policy),
+            |change, _, stamp| match change {
+                Change::Renew => expressions::heartbeat(&lifecycle::shrunk(request), stamp, policy),
+                _ => expressions::heartbeat(request, stamp, policy),
+            },
         )
         .await
     }
@@ -84,6 +84,7 @@ impl LockTable {
             |found, stamp, issued| lifecycle::enqueue(found, request, stamp, issued, policy),
             |change, seen, stamp| match change {
                 Change::Grant => expressions::acquire(&request.ask(), seen, stamp, policy, None),
+                Change::Renew => expressions::acquire_again(&request.ask(), stamp, policy),
                 _ => expressions::enqueue(request, seen, stamp, policy),
             },
         )

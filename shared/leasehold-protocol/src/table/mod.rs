@@ -356,6 +356,14 @@ impl LockTable {
         Ok((output.items.unwrap_or_default(), output.last_evaluated_key))
     }
 
+    /// Checks that the key has a sort key where the table has one.
+    ///
+    /// # Errors
+    /// `InvalidRequest`
+    pub fn check_key(&self, key: &LockKey) -> Result<(), Error> {
+        self.checked_key(key).map(drop)
+    }
+
     fn checked_key(&self, key: &LockKey) -> Result<Item, Error> {
         match (&self.schema.sort_key, key.sort()) {
             (Some(_), None) => Err(Error::invalid("sortKey", "This table has a sort key: sortKey is required.")),

@@ -63,6 +63,8 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         late_turn_overtakes_nobody,
         ticket_is_withdrawn_by_a_release,
         late_requests_of_a_waiter_change_nothing,
+        enqueue_finds_the_grant_whose_answer_was_lost,
+        ticket_is_good_for_its_own_permits,
         writer_is_not_starved_by_readers,
         dead_tickets_are_removed_by_who_comes,
         waiter_removes_more_dead_holders_than_ten,

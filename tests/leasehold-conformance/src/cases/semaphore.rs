@@ -257,8 +257,13 @@ pub(super) async fn upgrade_is_refused_and_downgrade_is_not(bench: Bench) {
     assert_eq!(it.view().await["changed"], changed, "a heartbeat wakes nobody");
 
     let shrink = json!({ "heldPermits": 5, "permits": 1 });
-    assert_eq!(renewed(&it.heartbeat(&writer.lease_id, shrink.clone()).await)["permits"], 1);
-    assert_eq!(renewed(&it.heartbeat(&writer.lease_id, shrink).await)["permits"], 1, "a repeat");
+    let first = renewed(&it.heartbeat(&writer.lease_id, shrink.clone()).await);
+    let second = renewed(&it.heartbeat(&writer.lease_id, merged(shrink, json!({ "leaseDurationMs": 30_000 }))).await);
+    assert_eq!((&first["permits"], &second["permits"]), (&json!(1), &json!(1)));
+    assert_ne!(first["version"], second["version"], "without a number, each heartbeat renews");
+    assert_eq!(second["leaseDurationMs"], 30_000);
+    let numbered = json!({ "heldPermits": 5, "permits": 1, "sequence": 1 });
+    it.heartbeat(&writer.lease_id, numbered).await.problem("permits-mismatch");
     assert_ne!(it.view().await["changed"], changed, "permits came back");
     assert_eq!(it.available().await, 4);
 
@@ -466,6 +471,32 @@ pub(super) async fn late_requests_of_a_waiter_change_nothing(bench: Bench) {
     granted(&it.acquire(&lease_id, json!({ "sequence": 4 })).await);
     it.enqueue(&lease_id, json!({ "sequence": 3 })).await.problem("superseded");
     assert_eq!(it.view().await["queue"], json!([]));
+}
+
+pub(super) async fn enqueue_finds_the_grant_whose_answer_was_lost(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let lease_id = fresh("lease");
+    let first = granted(&it.acquire(&lease_id, json!({ "sequence": 1 })).await);
+    it.enqueue(&lease_id, json!({ "permits": 2 })).await.problem("permits-mismatch");
+    it.enqueue(&lease_id, json!({ "permits": 2, "sequence": 2 })).await.problem("permits-mismatch");
+    let again = granted(&it.enqueue(&lease_id, json!({ "sequence": 2 })).await);
+    assert_eq!((&again["outcome"], &again["fencingToken"]), (&json!("renewed"), &first["fencingToken"]));
+    assert_ne!(again["version"], first["version"]);
+    assert_eq!(granted(&it.enqueue(&lease_id, json!({ "sequence": 2 })).await), again, "a repeat");
+    it.acquire(&lease_id, json!({ "sequence": 1 })).await.problem("superseded");
+    assert_eq!((it.available().await, &it.view().await["queue"]), (2, &json!([])));
+}
+
+pub(super) async fn ticket_is_good_for_its_own_permits(bench: Bench) {
+    let it = Semaphore::new(&bench, 3);
+    let holder = it.hold(3, json!({})).await;
+    let (first, second) = (it.wait(1, json!({})).await, it.wait(2, json!({})).await);
+    it.release(&holder.lease_id).await.released("released");
+    for number in [json!({}), first.numbered(json!({}))] {
+        it.acquire(&first.lease_id, merged(number, json!({ "permits": 3 }))).await.problem("permits-mismatch");
+    }
+    granted(&it.acquire(&first.lease_id, first.numbered(json!({}))).await);
+    granted(&it.acquire(&second.lease_id, second.numbered(json!({ "permits": 2 }))).await);
 }
 
 pub(super) async fn writer_is_not_starved_by_readers(bench: Bench) {

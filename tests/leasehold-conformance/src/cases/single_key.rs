@@ -18,6 +18,7 @@ pub(super) async fn sort_key_is_refused(bench: Bench) {
         bench.post(path, &lock.with_key(fields)).await.invalid("sortKey");
     }
     bench.get(LOCK, &[("key", &lock.key), ("sortKey", "s")]).await.invalid("sortKey");
+    bench.get("/v1/history", &[("key", &lock.key), ("sortKey", "s")]).await.invalid("sortKey");
     bench.get(LOCKS, &[("key", &lock.key), ("sortKey", "s")]).await.invalid("sortKey");
     assert_eq!(lock.row().await, row);
 }

@@ -37,6 +37,7 @@ pub(super) async fn missing_sort_key_is_refused(bench: Bench) {
         }
     }
     bench.get(LOCK, &[("key", &lock.key)]).await.invalid("sortKey");
+    bench.get("/v1/history", &[("key", &lock.key)]).await.invalid("sortKey");
     bench.get(LOCK, &[("key", &lock.key), ("sortKey", "")]).await.invalid("sortKey");
     // A listing contains all sort keys of a key.
     bench.get(LOCKS, &[("key", &lock.key), ("sortKey", "sort")]).await.invalid("sortKey");

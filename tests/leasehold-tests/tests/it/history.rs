@@ -233,6 +233,10 @@ async fn pages_of_a_history_have_their_time_and_their_end() {
     assert_eq!(of_another.entries, []);
     let forged = HistoryQuery { after: Some("yesterday".to_owned()), ..query.clone() };
     assert!(bench.recorder.history.page(&forged).await.is_err());
+    let cursor = page(&query).await.next;
+    assert!(cursor.is_some());
+    let foreign = HistoryQuery { key: LockKey::new("Joe", None).expect("valid"), after: cursor, ..query.clone() };
+    assert!(bench.recorder.history.page(&foreign).await.is_err(), "a cursor is of one key");
     // The retention counts from the change.
     let mut rounds = bench.engine.expiry();
     for (now_ms, expected) in [(NOW_MS + 60_000, 0), (NOW_MS + 63_000, 0), (NOW_MS + 63_000, 3)] {
