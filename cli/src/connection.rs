@@ -231,7 +231,9 @@ impl ConnectionArgs {
         schema.partition_key.clone_from(&self.partition_key);
         schema.sort_key.clone_from(&self.sort_key_name);
         let dynamodb = leasehold_dynamodb::connect(self.dynamodb_endpoint.as_deref()).await;
-        InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)
+        let service = InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)?;
+        let refused = |sentence| Failure::new(status::MISCONFIGURED, "misconfigured", sentence);
+        service.check_regions(&dynamodb, table).await.map_err(refused)
     }
 }
 
