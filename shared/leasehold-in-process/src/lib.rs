@@ -75,8 +75,8 @@ impl InProcess {
         service.check_regions(&dynamodb, table_name).await
     }
 
-    /// Looks at the regions of the table of the locks, with `dynamodb:DescribeTable`. Where it is in several regions with
-    /// strong consistency, what needs transactions is refused. A look that is not answered changes nothing.
+    /// Looks at the regions of the table of the locks, with `dynamodb:DescribeTable`. Where it is in several regions
+    /// with strong consistency, what needs transactions is refused. A look that is not answered changes nothing.
     ///
     /// # Errors
     /// Returns a sentence that refuses a global table with eventual consistency.

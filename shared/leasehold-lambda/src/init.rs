@@ -137,8 +137,8 @@ async fn connect(client: &Client, table_name: &str) {
     }
 }
 
-/// Refuses a table in several regions that would each grant the same lock. A look that is not answered does not stop the
-/// start: locks do not wait for the part of DynamoDB that describes tables.
+/// Refuses a table in several regions that would each grant the same lock. A look that is not answered does not stop
+/// the start: locks do not wait for the part of DynamoDB that describes tables.
 ///
 /// # Errors
 /// A sentence about the table.

@@ -1,10 +1,10 @@
 //! A model of the lock on a table in several regions with strong consistency, explored exhaustively.
 //!
-//! The table has one item that all regions write, as DynamoDB promises it (multi-Region strong consistency). A write may
-//! be refused because another region writes the item at the same time. A region can be cut off: its writes are refused,
-//! and what it shows to a read without strong consistency stays as it was. Clocks of regions differ. Callers send each
-//! attempt to a region of their choice, and so repeat in another region what one did not answer. Sweeps remove expired
-//! rows, as no TTL does. Every write goes through the pure life cycle of `leasehold-protocol`.
+//! The table has one item that all regions write, as DynamoDB promises it (multi-Region strong consistency). A write
+//! may be refused because another region writes the item at the same time. A region can be cut off: its writes are
+//! refused, and what it shows to a read without strong consistency stays as it was. Clocks of regions differ. Callers
+//! send each attempt to a region of their choice, and so repeat in another region what one did not answer. Sweeps
+//! remove expired rows, as no TTL does. Every write goes through the pure life cycle of `leasehold-protocol`.
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, DataChange, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId,
@@ -274,7 +274,7 @@ pub struct World {
     copies: [Option<Stored>; REGIONS],
     /// The region that is cut off.
     cut: Option<usize>,
-    /// The region that wrote last.
+    /// The region that wrote last, where that decides.
     last_writer: usize,
     conflicts: u8,
     cuts: u8,
@@ -377,7 +377,8 @@ impl World {
         actions.extend((self.now < bounds.end).then_some(Action::Tick));
         let has_room = self.network.len() < bounds.in_flight;
         for caller in 0..CALLERS {
-            for region in 0..REGIONS {
+            // The second caller stays in one region.
+            for region in caller..REGIONS {
                 if has_room {
                     let kinds = self.kinds(protocol, caller).into_iter();
                     actions.extend(kinds.map(|kind| Action::Send { caller, kind, region }));
@@ -594,8 +595,8 @@ impl World {
 
     /// Stores the item, which each region that is not cut off shows.
     fn put(&mut self, protocol: &Protocol, region: usize, item: Option<Stored>) {
-        self.last_writer = region;
         if protocol.lacks(Clause::OneItem) {
+            self.last_writer = region;
             self.copies[region] = item;
             return;
         }

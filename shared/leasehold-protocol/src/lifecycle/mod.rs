@@ -79,8 +79,8 @@ impl Policy {
         (stamp.now_ms() + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
     }
 
-    /// The time before which the `expireAt` of a row must be that a sweep removes, in epoch seconds. The clock that wrote
-    /// it may be behind.
+    /// The time before which the `expireAt` of a row must be that a sweep removes, in epoch seconds. The clock that
+    /// wrote it may be behind.
     pub(crate) fn over_before(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.clock_skew_ms) / 1000
     }
