@@ -10,7 +10,7 @@ use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, DataChange, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId,
     LockKey, OwnerName, Policy, Release, ReleaseAnswer, Row, Rvn, Sequence, Staleness, Stamp, lifecycle,
 };
-use stateright::{Checker, CheckerBuilder, Model, Property};
+use stateright::{CheckerBuilder, Model, Property};
 
 use crate::threads;
 use crate::world::Stored;
@@ -108,7 +108,7 @@ const SMALL: Bounds = Bounds {
 };
 
 impl Bounds {
-    /// Explorations of seconds. Each is large enough for a lock to be taken over.
+    /// Explorations of seconds.
     pub const fn small() -> [Self; 3] {
         [
             SMALL,
@@ -135,8 +135,9 @@ impl Protocol {
 
     /// The names of the events that an exploration must contain.
     pub fn must_see(&self) -> Vec<&'static str> {
-        let Bounds { attempts, conflicts, cuts, sweeps, .. } = self.bounds;
-        let due = [conflicts > 0, attempts > 1, true, cuts > 0, sweeps > 0];
+        let Bounds { requests, attempts, conflicts, cuts, sweeps, .. } = self.bounds;
+        // A caller polls at least twice before it takes a lock over.
+        let due = [conflicts > 0, attempts > 1, requests > 1, cuts > 0, sweeps > 0];
         EVENTS.into_iter().zip(due).filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 
@@ -198,7 +199,7 @@ struct Attempt {
     caller: usize,
     lease_id: u8,
     number: u8,
-    attempt: u8,
+    count: u8,
     request: Request,
     region: usize,
 }
@@ -357,15 +358,15 @@ impl World {
     fn kinds(&self, protocol: &Protocol, index: usize) -> Vec<Kind> {
         let caller = &self.callers[index];
         let may_ask = caller.number < protocol.bounds.requests;
-        match &caller.pending {
-            Some(_) => Vec::new(),
-            None if caller.lease_id >= protocol.bounds.lease_ids => Vec::new(),
-            None if caller.believes(self.now) && may_ask => vec![Kind::Heartbeat, Kind::Release],
-            None if caller.believes(self.now) => vec![Kind::Release],
-            // A holder whose lease is over gives up.
-            None if caller.until.is_some() => Vec::new(),
-            None if may_ask => vec![Kind::Acquire],
-            None => Vec::new(),
+        if caller.pending.is_some() || caller.lease_id >= protocol.bounds.lease_ids {
+            return Vec::new();
+        }
+        // A holder whose lease is over gives up.
+        match (caller.until, caller.believes(self.now), may_ask) {
+            (Some(_), true, true) => vec![Kind::Heartbeat, Kind::Release],
+            (Some(_), true, false) => vec![Kind::Release],
+            (None, _, true) => vec![Kind::Acquire],
+            (Some(_), false, _) | (None, _, false) => Vec::new(),
         }
     }
 
@@ -398,8 +399,8 @@ impl World {
             }
         }
         match self.cut {
-            None if self.cuts < bounds.cuts => actions.extend((0..REGIONS).map(|region| Action::Cut { region })),
-            None => {}
+            // The second caller stays in the region that is cut off, and the first one knows another.
+            None => actions.extend((self.cuts < bounds.cuts).then_some(Action::Cut { region: CALLERS - 1 })),
             Some(_) => actions.push(Action::Join),
         }
         if self.sweeps < bounds.sweeps {
@@ -471,9 +472,9 @@ impl World {
         let caller = &mut self.callers[index];
         let pending = caller.pending.as_mut()?;
         pending.attempts += 1;
-        let (attempt, request) = (pending.attempts, pending.request.clone());
+        let (count, request) = (pending.attempts, pending.request.clone());
         let (lease_id, number) = (caller.lease_id, caller.number);
-        self.network.push(Attempt { caller: index, lease_id, number, attempt, request, region });
+        self.network.push(Attempt { caller: index, lease_id, number, count, request, region });
         Some(())
     }
 
@@ -482,7 +483,7 @@ impl World {
         let is_cut = self.cut == Some(attempt.region);
         let pending = self.callers[attempt.caller].pending.as_ref();
         let is_awaited = self.callers[attempt.caller].lease_id == attempt.lease_id
-            && pending.is_some_and(|it| it.attempts == attempt.attempt && it.request == attempt.request);
+            && pending.is_some_and(|it| it.attempts == attempt.count && it.request == attempt.request);
         if (is_cut && conflicts) || (is_heard && !is_awaited) {
             return None;
         }
@@ -490,11 +491,11 @@ impl World {
         self.sees(CONFLICT, conflicts);
         let from_copy = is_cut || protocol.lacks(Clause::OneItem);
         let (change, answer) = self.carry_out(protocol, &attempt, from_copy);
+        let is_believed = is_cut && protocol.lacks(Clause::CopiesDecideNothing)
+            || conflicts && protocol.lacks(Clause::ConflictsAreRefusals);
         if !(is_cut || conflicts) {
             self.write(protocol, attempt.region, change);
-        } else if !(is_cut && protocol.lacks(Clause::CopiesDecideNothing))
-            && !(conflicts && protocol.lacks(Clause::ConflictsAreRefusals))
-        {
+        } else if !is_believed {
             // The caller hears that nothing is known, or nothing. The request stays open.
             return (!is_heard).then_some(());
         }
@@ -510,7 +511,7 @@ impl World {
         let name = ["ann", "bob"][caller];
         let lease_id = valid(LeaseId::new(format!("{name}-{lease_id}")));
         let stamp = Stamp {
-            rvn: format!("{name}-{}.{number}.{}", attempt.lease_id, attempt.attempt),
+            rvn: format!("{name}-{}.{number}.{}", attempt.lease_id, attempt.count),
             // Never zero.
             now_us: (self.clock(region) + 1) * 1000,
         };
@@ -708,6 +709,8 @@ impl Model for Protocol {
 
 #[cfg(test)]
 mod tests {
+    use stateright::Checker;
+
     use super::*;
     use crate::{check_breaks, failures};
 
