@@ -49,6 +49,15 @@ export function requestTimeout(lease = Infinity, left = Infinity, shortest = SHO
   return Math.min(longest, Math.max(left, shortest));
 }
 
+/**
+ * Returns the part of a request's time-out that one of several endpoints has. They share the time of an answer, at most
+ * 5 s and at least 200 ms for each; the service's own wait comes on top.
+ */
+export function endpointTimeout(timeout: number, endpoints: number): number {
+  const answer = Math.min(timeout, LONGEST_REQUEST_MS);
+  return timeout - answer + Math.min(answer, Math.max(answer / endpoints, SHORTEST_REQUEST_MS));
+}
+
 /** Returns the pause after this many requests in a row without a useful answer, from 1. */
 export function retryPause(failures: number, retryAfter: number, random: number): number {
   const ceiling = Math.min(100 * 2 ** (failures - 1), 2000);

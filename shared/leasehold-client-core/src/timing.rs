@@ -126,6 +126,14 @@ pub fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Durat
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
 
+/// The part of a request's time-out that one of several endpoints of the service has. They share the time of an answer,
+/// which is at most `longest`, and at least 200 ms for each; the service's own wait comes on top. The next endpoint is
+/// then asked well within the lease, however many of them are silent.
+pub fn endpoint_timeout(limit: Duration, longest: Duration, endpoints: u32) -> Duration {
+    let answer = limit.min(longest);
+    limit - answer + (answer / endpoints.max(1)).max(MIN_TIMEOUT).min(answer)
+}
+
 fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {
     lease.map_or(longest, |lease| longest.min((lease / REQUESTS_PER_LEASE).max(MIN_TIMEOUT)))
 }
