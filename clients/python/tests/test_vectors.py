@@ -44,6 +44,7 @@ from leasehold._runtime import run
 from leasehold._timing import (
     Backoff,
     Budget,
+    endpoint_timeout,
     heartbeat_pause_ms,
     heartbeat_retry_pause_ms,
     mark_pause,

@@ -126,12 +126,15 @@ pub fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Durat
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
 
-/// The part of a request's time-out that one of several endpoints of the service has. They share the time of an answer,
-/// which is at most `longest`, and at least 200 ms for each; the service's own wait comes on top. The next endpoint is
-/// then asked well within the lease, however many of them are silent.
+/// The part of a request's time-out that one of so many endpoints has. They share the time of an answer, which is at
+/// most `longest`; each has at least 200 ms, as far as three quarters of that time allow. The service's own wait comes on
+/// top. However many endpoints are silent, the next one is asked well within the lease.
 pub fn endpoint_timeout(limit: Duration, longest: Duration, endpoints: u32) -> Duration {
+    if endpoints < 2 {
+        return limit;
+    }
     let answer = limit.min(longest);
-    limit - answer + (answer / endpoints.max(1)).max(MIN_TIMEOUT).min(answer)
+    limit - answer + (answer / endpoints).max(MIN_TIMEOUT).min(answer * 3 / 4)
 }
 
 fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {

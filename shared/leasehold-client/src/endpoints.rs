@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{Request, Response};
 use leasehold_wire::{Problem, ProblemType};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::http_transport::Endpoint;
 use crate::transport::TimeLimit;
@@ -31,27 +31,30 @@ impl Course {
         endpoints: &[Endpoint],
         request: Request<Vec<u8>>,
     ) -> Result<Response<Vec<u8>>, TransportError> {
-        let limit = request.extensions().get::<TimeLimit>().copied();
+        let limit = request.extensions().get::<TimeLimit>().map(|limit| limit.of_one(endpoints.len()));
         let first = self.current.load(Ordering::Relaxed);
         let mut failed = TransportError::not_sent("there is no endpoint");
         for at in (first..endpoints.len()).chain(0..first) {
-            let endpoint = &endpoints[at];
-            let turn = Turn { course: self, endpoints, at, end: limit.map(|limit| Instant::now() + limit.whole) };
-            let result = match limit.map(|limit| limit.of_one(endpoints.len())) {
-                None => endpoint.exchange(request.clone()).await,
-                Some(limit) => timeout(limit, endpoint.exchange(request.clone()))
+            let asking = endpoints[at].exchange(request.clone());
+            let result = match limit {
+                None => asking.await,
+                Some(limit) => timeout(limit, asking)
                     .await
                     .unwrap_or_else(|_| Err(TransportError::unanswered(format!("no answer within {limit:?}")))),
             };
             let error = match result.and_then(heard) {
-                Ok((answer, trouble)) => {
-                    turn.answered(trouble);
+                Ok((answer, None)) => {
+                    self.failures().clear();
+                    return Ok(answer);
+                }
+                Ok((answer, Some(trouble))) => {
+                    self.leave(at, endpoints.len(), trouble);
                     return Ok(answer);
                 }
                 Err(error) => error,
             };
-            let told = turn.failed(error.to_string());
-            failed = error.told(told);
+            self.leave(at, endpoints.len(), error.to_string());
+            failed = error.told(self.told(endpoints));
             if failed.may_have_been_delivered() {
                 break;
             }
@@ -59,52 +62,21 @@ impl Course {
         Err(failed)
     }
 
-    fn failures(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, String>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One request at one endpoint.
-struct Turn<'a> {
-    course: &'a Course,
-    endpoints: &'a [Endpoint],
-    at: usize,
-    /// The time after which the request counts as unanswered, where it is given up by its sender. A request that is
-    /// given up before says nothing about the endpoint.
-    end: Option<Instant>,
-}
-
-impl Turn<'_> {
-    /// The endpoint answered, and stays the current one unless it is in trouble.
-    fn answered(mut self, trouble: Option<String>) {
-        self.end = None;
-        match trouble {
-            None => self.course.failures().clear(),
-            Some(trouble) => self.leave(trouble),
-        }
-    }
-
-    /// The endpoint gave no answer. Returns what is wrong with it, and with those before it.
-    fn failed(mut self, reason: String) -> String {
-        self.end = None;
-        self.leave(reason);
-        let failures = self.course.failures();
-        failures.iter().map(|(at, reason)| format!("{}: {reason}", self.endpoints[*at])).collect::<Vec<_>>().join("; ")
-    }
-
     /// Makes the next endpoint the current one, unless another request has done so.
-    fn leave(&self, reason: String) {
-        self.course.failures().insert(self.at, reason);
-        let next = (self.at + 1) % self.endpoints.len();
-        let _ = self.course.current.compare_exchange(self.at, next, Ordering::Relaxed, Ordering::Relaxed);
+    fn leave(&self, at: usize, endpoints: usize, reason: String) {
+        self.failures().insert(at, reason);
+        let next = (at + 1) % endpoints;
+        let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
     }
-}
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if self.end.is_some_and(|end| Instant::now() >= end) {
-            self.leave("no answer in time".to_owned());
-        }
+    /// What was wrong with each endpoint since the last answer.
+    fn told(&self, endpoints: &[Endpoint]) -> String {
+        let told: Vec<_> = self.failures().iter().map(|(at, reason)| format!("{}: {reason}", endpoints[*at])).collect();
+        told.join("; ")
+    }
+
+    fn failures(&self) -> MutexGuard<'_, BTreeMap<usize, String>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,7 +102,12 @@ fn heard(answer: Response<Vec<u8>>) -> Result<(Response<Vec<u8>>, Option<String>
             let trouble = (problem.problem_type == ProblemType::Unavailable).then_some(problem.detail);
             Ok((answer, trouble))
         }
-        _ if answer.headers().contains_key(RETRY_AFTER) => Ok((answer, None)),
+        _ if asks_for_a_pause(&answer) => Ok((answer, None)),
         _ => Err(TransportError::unanswered(Error::foreign(status, body, Duration::ZERO).to_string())),
     }
+}
+
+fn asks_for_a_pause(answer: &Response<Vec<u8>>) -> bool {
+    let header = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    !timing::retry_after(header).is_zero()
 }
