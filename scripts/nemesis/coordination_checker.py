@@ -13,7 +13,7 @@ machine's monotonic clock), `who` and `event`:
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
-  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed)
+  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed), detail
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -61,7 +61,7 @@ class Claim:
         self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
             self.completed
         ) = None
-        self.judges, self.error = False, None
+        self.judges, self.error, self.detail = False, None, None
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
     def __str__(self):
@@ -140,7 +140,7 @@ class History:
             else:
                 setattr(claim, kind, at)
                 claim.token = event.get("token", claim.token)
-                claim.error = event.get("error", claim.error)
+                claim.error, claim.detail = event.get("error", claim.error), event.get("detail", claim.detail)
                 claim.judges |= event.get("judges", False)
 
     def capacity(self, key, start, end):
@@ -475,7 +475,7 @@ def refused_wrongly(history):
     """An acquisition fails with an error that no fault explains."""
     for claim in history.claims.values():
         if claim.error in UNCALLED_FOR:
-            yield f"{claim} asked for {', '.join(claim.keys)}, and failed with {claim.error}"
+            yield f"{claim} asked for {', '.join(claim.keys)}, and failed with {claim.error}: {claim.detail}"
 
 
 RULES = {

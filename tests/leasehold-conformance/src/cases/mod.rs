@@ -56,6 +56,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         release_is_remembered,
         dead_holder_is_evicted_by_its_observer,
         observed_entries_have_rules,
+        caller_that_finds_itself_dead_keeps_its_place,
         queue_goes_by_its_numbers,
         waiter_out_of_turn_is_refused,
         late_pass_overtakes_nobody,
@@ -322,6 +323,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
     }
     several {
         lock_and_permits_are_granted_together,
+        caller_that_finds_itself_dead_is_renewed,
         semaphore_is_made_or_takes_a_tombstone,
         none_is_granted_where_permits_are_missing,
         while_somebody_waits_several_are_refused,
