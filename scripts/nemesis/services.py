@@ -7,9 +7,9 @@ order, and which of them repeat the one before. `expect` has them as the rules o
 with `*` may come several times. `pauses` is the least time after the first request, or the first few (`after`);
 `pauses_at` has it by the number of the pause.
 
-A case with `endpoints` has several such services before the real one: the script of each, or `dead` where nobody listens.
-Its requests begin with `first` or `second`. An order `end` ends one of them at once, as the fate `ends` does. `named` are
-the endpoints that the last error must name.
+A case with `endpoints` has several such services before the real one: the script of each, or `dead` where nobody
+listens. Its requests begin with `first` or `second`. An order `end` ends one of them at once, as the fate `ends` does.
+`named` are the endpoints that the last error must name.
 """
 
 import argparse

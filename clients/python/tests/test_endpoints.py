@@ -10,13 +10,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from conftest import MakeClient, eventually, exposed, serve, stop
 from proxy import Answer, Fault, Hang, Proxy
 
-from leasehold import Client, Guard, InvalidRequest, LeaseholdError, Request, Unavailable
+from leasehold import Client, Guard, InvalidRequest, LeaseholdError, PermitGuard, Request, Unavailable
 from leasehold.aws import SigV4
 
 pytestmark = pytest.mark.parametrize("kind", ["threads", "asyncio"])
@@ -116,10 +117,8 @@ def test_gateway_is_passed_and_an_answer_is_not(
     client = make_client([proxy.url, other.url])
     proxy.fault = lambda request: fault if request.action == "acquire" else None
     for _ in range(2):
-        try:
+        with suppress(LeaseholdError):
             client.try_acquire(key)
-        except LeaseholdError:
-            pass
     # What the first request left behind is released meanwhile.
     asked = len(bodies(proxy, "acquire")), len(bodies(other, "acquire"))
     assert asked == ((1, 1) if passes else (2, 0))
@@ -134,9 +133,7 @@ def test_error_names_all_endpoints_that_were_tried(make_client: MakeClient, key:
     assert not caught.value.sent
 
 
-def test_error_names_endpoints_of_earlier_tries(
-    make_client: MakeClient, proxy: Proxy, other: Proxy, key: str
-) -> None:
+def test_error_names_endpoints_of_earlier_tries(make_client: MakeClient, proxy: Proxy, other: Proxy, key: str) -> None:
     proxy.fault, other.fault = lambda request: Hang(), lambda request: Answer(502)
     with pytest.raises(Unavailable) as caught:
         make_client([proxy.url, other.url], lease=4).acquire(key, wait=3)
@@ -152,7 +149,11 @@ def test_each_url_of_a_list_is_checked(make_client: MakeClient) -> None:
 
 
 def test_signature_names_the_region_of_each_host(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}.items():
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
         monkeypatch.setenv(name, value)
 
     def scope(signer: SigV4, host: str) -> str:
@@ -193,13 +194,14 @@ def test_locks_outlive_the_kill_of_their_service(
     client, elsewhere = make_client([first_url, second_url], lease=3), make_client(second_url)
     guard = granted(client, key)
     permits = client.semaphore(f"{key}-permits", 2).acquire(lease=3)
+    assert isinstance(permits, PermitGuard)
     with ThreadPoolExecutor(1) as pool:
-        holder = elsewhere.acquire(f"{key}-other")
+        holder = granted(elsewhere, f"{key}-other")
         waiting = pool.submit(lambda: client.acquire(f"{key}-other", wait=60))
         time.sleep(0.5)
         os.kill(first.pid, signal.SIGKILL)
         time.sleep(6)
-        assert guard.valid and permits.valid
+        assert (guard.valid, permits.valid) == (True, True)
         assert elsewhere.get(key).fencing_token == guard.fencing_token
         holder.release()
         assert isinstance(waiting.result(60), Guard)

@@ -55,8 +55,9 @@ export class Endpoints implements Transport {
         if (!(error instanceof UnavailableError) || options.signal.aborted) throw error;
         this.#leave(index, error.message);
         const told = [...this.#failures].sort(([a], [b]) => a - b).map(([, reason]) => reason);
-        if (!(error instanceof UnconnectedError)) throw new UnavailableError(told.join(" "), 0, { cause: error });
-        failure = new UnconnectedError(told.join(" "), 0, { cause: error });
+        const { cause } = error;
+        if (!(error instanceof UnconnectedError)) throw new UnavailableError(told.join(" "), 0, { cause });
+        failure = new UnconnectedError(told.join(" "), 0, { cause });
       }
     }
     throw failure;

@@ -26,8 +26,8 @@ const DEAD_LIMIT: Duration = Duration::from_secs(2);
 /// The end of the line that begins a certificate in PEM format.
 const PEM_LABEL: &str = concat!("CERTIFICATE", "-----");
 
-/// The service over HTTP or HTTPS, at one endpoint or at several. Connections are kept and shared. The environment names
-/// the proxies.
+/// The service over HTTP or HTTPS, at one endpoint or at several. Connections are kept and shared. The environment
+/// names the proxies.
 #[derive(Debug, Clone)]
 pub struct HttpTransport {
     endpoints: Vec<Endpoint>,

@@ -65,7 +65,7 @@ class Endpoints:
         failure, cause = Unavailable("there is no endpoint", sent=False), None
         for at in [*range(first, count), *range(first)]:
             try:
-                answer = await self._transports[at].send(call, endpoint_timeout(timeout, count))
+                answer: Answer = await self._transports[at].send(call, endpoint_timeout(timeout, count))
                 trouble = self._trouble(at, call, answer)
             except Unavailable as error:
                 self._leave(at, str(error))

@@ -100,7 +100,8 @@ def _service_at(url: str) -> str:
 def _region_of(url: str) -> str | None:
     """The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`, or of a function URL."""
     found = re.search(
-        r"\.(?:execute-api\.([^.]+)\.amazonaws\.com(?:\.cn)?|lambda-url\.([^.]+)\.on\.aws)$", urlsplit(url).hostname or ""
+        r"\.(?:execute-api\.([^.]+)\.amazonaws\.com(?:\.cn)?|lambda-url\.([^.]+)\.on\.aws)$",
+        urlsplit(url).hostname or "",
     )
     return found and (found[1] or found[2])
 

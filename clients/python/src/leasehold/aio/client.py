@@ -110,7 +110,9 @@ class Client(BaseClient[Guard], TransactionCalls):
             wait_margin=wait_margin,
             observation_margin=observation_margin,
         )
-        transport = transport_of(base_url, token, headers, auth, lambda service: HttpxTransport(service, make_client, tls))
+        transport = transport_of(
+            base_url, token, headers, auth, lambda service: HttpxTransport(service, make_client, tls)
+        )
         super().__init__(transport, Tasks(world), world, settings)
 
     # Acquiring
