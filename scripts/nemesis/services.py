@@ -8,7 +8,7 @@ with `*` may come several times. `pauses` is the least time after the first requ
 `pauses_at` has it by the number of the pause.
 
 A case with `endpoints` has several such services before the real one: the script of each, or `dead` where nobody
-listens. Its requests begin with `first` or `second`. An order `end` ends one of them at once, as the fate `ends` does.
+listens. Its requests begin with `first`, `second` …. An order `end` ends one of them at once, as the fate `ends` does.
 `named` are the endpoints that the last error must name.
 """
 
@@ -39,7 +39,7 @@ LONGEST = 30.0
 SAME = {"Lost": "LockLost", "Unconnected": "Unavailable"}
 
 
-NAMES = ("first", "second")
+NAMES = ("first", "second", "third", "fourth")
 
 
 class Log:
@@ -229,9 +229,11 @@ def drive(command, case, folder):
     """Lets one client play a case. Returns the outcome of each order, and the requests."""
     service, log = Restarting(folder), Log()
     if "endpoints" in case:
-        of_names = zip(NAMES, case["endpoints"], strict=True)
-        servers = {name: Scripted([] if it == "dead" else it, service, log, name) for name, it in of_names}
-        for name, script in zip(NAMES, case["endpoints"], strict=True):
+        scripts = dict(zip(NAMES, case["endpoints"], strict=False))
+        servers = {
+            name: Scripted([] if script == "dead" else script, service, log, name) for name, script in scripts.items()
+        }
+        for name, script in scripts.items():
             if script == "dead":
                 servers[name].end()
     else:

@@ -70,6 +70,20 @@ def test_silent_endpoint_takes_a_part_of_the_lease(
     assert [request.action for request in proxy.seen] == ["acquire", "heartbeat"]
 
 
+def test_three_silent_endpoints_leave_time_for_the_fourth(
+    make_client: MakeClient, proxy: Proxy, other: Proxy, key: str
+) -> None:
+    # Connections are made, and nobody accepts them.
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        silent = [f"http://127.0.0.1:{listener.getsockname()[1]}" for listener in (one, two)]
+        guard = granted(make_client([proxy.url, *silent, other.url], lease=8), key)
+        proxy.fault = lambda request: Hang()
+        time.sleep(12)
+        assert guard.valid
+        assert bodies(proxy, "heartbeat") == bodies(other, "heartbeat")[:1]
+        guard.release()
+
+
 def test_acquire_is_repeated_under_its_lease_id_and_number(
     make_client: MakeClient, proxy: Proxy, other: Proxy, key: str
 ) -> None:

@@ -72,6 +72,21 @@ describe("several endpoints", { concurrency: 6 }, () => {
     assert.deepEqual(callsOf(first), ["acquire", "heartbeat"]);
   });
 
+  test("three silent endpoints leave time for the fourth", async () => {
+    await using both = await throughBoth();
+    const { first, second } = both;
+    const silent = [await FaultProxy.start(service.url), await FaultProxy.start(service.url)];
+    for (const proxy of silent) proxy.fault = () => HANGS;
+    const url = [first, ...silent, second].map((proxy) => proxy.url);
+    const guard = guardOf(await service.client({ url, lease: 8000 }).acquire(freshKey()));
+    first.fault = () => HANGS;
+    await sleep(12_000);
+    assert.ok(guard.valid);
+    assert.deepEqual(bodiesOf(first, "heartbeat"), bodiesOf(second, "heartbeat").slice(0, 1));
+    await guard.release();
+    for (const proxy of silent) await proxy[Symbol.asyncDispose]();
+  });
+
   test("acquire is repeated under its lease id and number", async () => {
     await using both = await throughBoth({ lease: 4000 });
     const { first, second, client } = both;

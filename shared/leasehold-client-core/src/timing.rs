@@ -134,7 +134,7 @@ pub fn endpoint_timeout(limit: Duration, longest: Duration, endpoints: u32) -> D
         return limit;
     }
     let answer = limit.min(longest);
-    limit - answer + (answer / endpoints).max(MIN_TIMEOUT).min(answer * 3 / 4)
+    limit.saturating_sub(answer) + (answer / endpoints).max(MIN_TIMEOUT).min(answer * 3 / 4)
 }
 
 fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {

@@ -185,6 +185,27 @@ async fn silent_endpoint_takes_a_part_of_the_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn three_silent_endpoints_leave_time_for_the_fourth() {
+    let (first, last) = regions().await;
+    // Connections are made, and nobody accepts them.
+    let silent = [silent(), silent()];
+    let urls = format!("{},{},{},{}", first.url, silent[0].1, silent[1].1, last.url);
+    let client = Client::builder().lease(LEASE * 2).build(HttpTransport::new(&urls).expect("URLs"));
+    let guard = granted(&client, "Moe").await;
+    first.feels(Mood::Silent);
+    sleep(LEASE * 3).await;
+    assert!(guard.valid(), "{:?}", guard.loss());
+    assert_eq!(first.bodies("/v1/heartbeat")[0], last.bodies("/v1/heartbeat")[0]);
+    guard.release().await.expect("held");
+}
+
+fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    (listener, url)
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn acquire_is_repeated_under_its_lease_id_and_number() {
     let (first, second) = regions().await;
     first.feels(Mood::Silent);
