@@ -305,6 +305,29 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         number_is_no_possession,
         numbers_and_ids_have_bounds,
     }
+    watch {
+        it_answers_at_once_when_the_lock_is_another,
+        it_answers_when_the_lock_changes,
+        it_answers_when_there_is_a_lock,
+        it_answers_when_the_lock_is_gone,
+        it_ends_with_the_lock_as_it_is,
+        its_parameters_have_bounds,
+    }
+    transport {
+        json_is_what_the_header_says,
+        methods_are_fixed,
+        options_is_no_exception,
+        routes_are_fixed,
+        two_mebibytes_are_read,
+        more_is_not_read,
+        queries_are_strict,
+        queries_are_decoded_once,
+        every_answer_keeps_the_secret,
+    }
+};
+
+/// Cases for a table in one region.
+pub(crate) const IN_ONE_REGION: &[Case] = cases! {
     together {
         all_locks_are_granted,
         none_is_granted_where_one_is_held,
@@ -341,24 +364,12 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         damaged_semaphore_is_not_free,
         its_fields_have_bounds,
     }
-    watch {
-        it_answers_at_once_when_the_lock_is_another,
-        it_answers_when_the_lock_changes,
-        it_answers_when_there_is_a_lock,
-        it_answers_when_the_lock_is_gone,
-        it_ends_with_the_lock_as_it_is,
-        its_parameters_have_bounds,
-    }
-    transport {
-        json_is_what_the_header_says,
-        methods_are_fixed,
-        options_is_no_exception,
-        routes_are_fixed,
-        two_mebibytes_are_read,
-        more_is_not_read,
-        queries_are_strict,
-        queries_are_decoded_once,
-        every_answer_keeps_the_secret,
+};
+
+/// Cases for a table in several regions.
+pub(crate) const IN_SEVERAL_REGIONS: &[Case] = cases! {
+    together {
+        it_is_refused_in_several_regions,
     }
 };
 
