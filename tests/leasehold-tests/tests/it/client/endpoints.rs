@@ -17,7 +17,9 @@ use leasehold_dynamodb::Clock;
 use leasehold_engine::Engine;
 use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::granted;
@@ -35,17 +37,17 @@ enum Mood {
     Answers(u16, Option<&'static str>, Value),
 }
 
-/// A stack in a region, with a runtime of its own that can end at once.
+/// A stack in a region, which can end at once.
 struct Region {
     url: String,
     mood: Arc<Mutex<Mood>>,
     /// The path and the body of each request.
     asked: Arc<Mutex<Vec<(String, String)>>>,
-    runtime: Option<Runtime>,
+    relay: JoinHandle<()>,
 }
 
 impl Region {
-    fn start(routes: Router) -> Self {
+    async fn start(routes: Router) -> Self {
         let (mood, asked) = (Arc::new(Mutex::new(Mood::Serves)), Arc::<Mutex<Vec<(String, String)>>>::default());
         let (of_mood, log) = (Arc::clone(&mood), Arc::clone(&asked));
         let serve = move |request: Request, next: Next| {
@@ -65,16 +67,23 @@ impl Region {
                 }
             }
         };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        listener.set_nonblocking(true).expect("a socket");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let runtime = Runtime::new().expect("threads");
+        let behind = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let upstream = behind.local_addr().expect("bound");
         let routes = routes.layer(from_fn(serve));
-        runtime.spawn(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
-            axum::serve(listener, routes).await
+        tokio::spawn(async move { axum::serve(behind, routes).await });
+        let front = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let url = format!("http://{}", front.local_addr().expect("bound"));
+        let relay = tokio::spawn(async move {
+            // They end with this task.
+            let mut connections = JoinSet::new();
+            while let Ok((mut near, _)) = front.accept().await {
+                connections.spawn(async move {
+                    let mut far = TcpStream::connect(upstream).await.expect("it listens");
+                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
         });
-        Self { url, mood, asked, runtime: Some(runtime) }
+        Self { url, mood, asked, relay }
     }
 
     fn feels(&self, mood: Mood) {
@@ -82,8 +91,9 @@ impl Region {
     }
 
     /// Ends at once, with all connections.
-    fn die(&mut self) {
-        self.runtime.take().expect("it lives").shutdown_background();
+    async fn die(&mut self) {
+        self.relay.abort();
+        let _ = (&mut self.relay).await;
     }
 
     /// The requests so far, by their paths.
@@ -106,14 +116,6 @@ impl Region {
     }
 }
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 /// Two regions with one table.
 async fn regions() -> (Region, Region) {
     let engine = Engine::memory().expect("memory is to be had");
@@ -122,7 +124,7 @@ async fn regions() -> (Region, Region) {
     ensure_table(&client, &schema).await.expect("a new table");
     let table = LockTable::new(client, schema, Policy::default(), Clock::system());
     let routes = leasehold_server::routes(Service::new(table));
-    (Region::start(routes.clone()), Region::start(routes))
+    (Region::start(routes.clone()).await, Region::start(routes).await)
 }
 
 fn client(first: &Region, second: &Region) -> Client {
@@ -140,7 +142,7 @@ fn nowhere() -> String {
 async fn one_request_passes_an_endpoint_that_is_dead() {
     let (mut first, second) = regions().await;
     let client = client(&first, &second);
-    first.die();
+    first.die().await;
     let guard = client.try_acquire("Moe").await.expect("the second answers").granted().expect("free");
     guard.release().await.expect("held");
     assert_eq!(second.paths(), ["/v1/acquire", "/v1/release"]);
@@ -154,7 +156,7 @@ async fn lock_is_kept_when_its_endpoint_dies() {
     let all = client.semaphore("Larry", 2).acquire(PermitRequest::new().lease(LEASE)).await;
     let permits = all.expect("reachable").granted().expect("free");
     assert_eq!(second.paths(), Vec::<String>::new());
-    first.die();
+    first.die().await;
     sleep(LEASE * 2).await;
     assert!(guard.valid() && permits.valid(), "{:?}", guard.loss());
     guard.release().await.expect("held");
@@ -241,7 +243,7 @@ async fn waiter_watches_on_when_its_endpoint_dies() {
     let waiting =
         tokio::spawn(async move { client.acquire(LockRequest::new("Moe").wait(Wait::AtMost(PATIENCE))).await });
     first.until_asked("/v1/watch").await;
-    first.die();
+    first.die().await;
     second.until_asked("/v1/watch").await;
     guard.release().await.expect("held");
     let acquired = timeout(PATIENCE, waiting).await.expect("in time").expect("no panic").expect("reachable");
