@@ -13,7 +13,7 @@ machine's monotonic clock), `who` and `event`:
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
-  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed), detail
+  left        it waits no longer; its ticket may be withdrawn     claim, error (the client's, by name), detail
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -460,7 +460,8 @@ def kept_from(history):
                 and all(entry["dead_for"] > SLACK for entry in view["queue"])
                 for view in views
             ):
-                yield f"{claim} was refused, while {free(views[0], dead_longer_than(SLACK))} permits of {key} were free or of the dead"
+                count = free(views[0], dead_longer_than(SLACK))
+                yield f"{claim} was refused, while {count} permits of {key} were free or of the dead"
 
 
 def done_twice(history):

@@ -299,7 +299,7 @@ class CoordinationCheckerTest(unittest.TestCase):
         dead = entry("Z", number=1, lease=30_000)
         self.assertEqual(check(WAITERS, views(2, 40, (), [dead, entry("A", number=2)])), [])
 
-    def test_waiter_who_has_just_begun_sees_the_dead_for_a_lease_itself(self):
+    def test_new_waiter_sees_the_dead_for_a_lease_itself(self):
         """Its process knows nothing of what others saw."""
         dead = entry("Z", lease=60_000)
         before, late = views(2, 102, [dead], [entry("A")]), [*asked(100, "A"), *waiting("A", 100, 220)]

@@ -201,7 +201,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await guard.release();
   });
 
-  test("copy of a refused request that is carried out late is found by its own caller", async () => {
+  test("late copy of a refused request is found by its caller", async () => {
     await using proxy = await FaultProxy.start(service.url);
     const [lock, pool] = [freshKey(), freshKey()];
     const holder = (await newClient().semaphore(pool, 1).acquire()).granted();
