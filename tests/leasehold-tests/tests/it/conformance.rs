@@ -122,7 +122,7 @@ async fn memory_conforms_with_a_sort_key() {
 async fn serve_regions(one_in: u32, schema: TableSchema) -> (Target, Faults) {
     let engine = memory();
     // This test is about conflicts. On a busy machine the engine may take longer than the service would wait.
-    let patience = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(60)).build();
+    let patience = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_mins(1)).build();
     let config = leasehold_dynamodb::configure(engine.sdk_config()).timeout_config(patience);
     let direct = Client::from_conf(config.build());
     ensure_table(&direct, &schema).await.expect("a new table");
