@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use hyper::{Method, Request, StatusCode};
 use leasehold_client::{Client, LockKey, Transport};
-use leasehold_server::terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
+use leasehold_terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
 
 use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};

@@ -5,39 +5,20 @@
 //! A running service obeys the file as it is: an emptied one revokes all tokens, and while the file is missing or
 //! wrong, nobody can be told from a bearer whose token was revoked, so every request is refused.
 
-use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use leasehold_api::access::Caller;
-use leasehold_protocol::Principal;
+pub use leasehold_api::access::TokenEntry;
+use leasehold_api::access::{Bearers, Caller, token_hash};
 use leasehold_wire::{Problem, ProblemType};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// Beginning of every token, for people and for scanners of leaked secrets.
 const PREFIX: &str = "leasehold_";
 /// Largest file that is read: a hundred thousand tokens.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
-
-/// One token in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TokenEntry {
-    /// The name of the bearer, which becomes the principal `token:NAME`.
-    pub name: String,
-    /// The SHA-256 of the token, in hexadecimal.
-    pub sha256: String,
-    /// Beginnings of the keys that the bearer may touch. Absent: all keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefixes: Option<Vec<String>>,
-    /// Whether the bearer may use transactions, which reach the tables of items. Default: only without `prefixes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transactions: Option<bool>,
-}
 
 /// A token file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,16 +53,16 @@ pub struct Tokens {
 struct Loaded {
     /// The contents that were read, or the reason why there are none.
     text: Result<String, String>,
-    /// The bearers by the hashes of their tokens. Absent while the file is missing or wrong.
-    bearers: Option<HashMap<String, Caller>>,
+    /// The bearers. Absent while the file is missing or wrong.
+    bearers: Option<Bearers>,
 }
 
 /// A fresh token and its hash.
 pub fn new_token() -> (String, String) {
     let random =
         leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid();
-    let token = format!("{PREFIX}{}", hash(&random));
-    let hashed = hash(&token);
+    let token = format!("{PREFIX}{}", token_hash(&random));
+    let hashed = token_hash(&token);
     (token, hashed)
 }
 
@@ -103,9 +84,7 @@ impl Tokens {
 
     /// One token with all rights, without a file.
     pub fn one(sha256: &str) -> Self {
-        let caller = Caller::unrestricted();
-        let bearers = HashMap::from([(sha256.to_owned(), caller)]);
-        let current = RwLock::new(Loaded { text: Ok(String::new()), bearers: Some(bearers) });
+        let current = RwLock::new(Loaded { text: Ok(String::new()), bearers: Some(Bearers::one(sha256)) });
         Self { path: PathBuf::new(), is_bound: false, current }
     }
 
@@ -176,8 +155,7 @@ impl Tokens {
                 "The list of the tokens is missing or wrong. Whoever runs the service finds the reason in its log.";
             Problem::new(ProblemType::Unavailable, detail)
         };
-        // The look-up uses the hash: its time tells nothing about the token.
-        Ok(current.bearers.as_ref().ok_or_else(unknown)?.get(&hash(token)).cloned())
+        Ok(current.bearers.as_ref().ok_or_else(unknown)?.of(token).cloned())
     }
 }
 
@@ -211,37 +189,17 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenEntry>, TokenError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    serde_json::from_str(text)
-        .map_err(|error| TokenError::Content { path: path.to_owned(), message: format!("{error}.") })
+    TokenEntry::list(text).map_err(|message| TokenError::Content { path: path.to_owned(), message })
 }
 
-fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Caller>, TokenError> {
-    let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
-    let mut bearers = HashMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.sha256.len() != 64 || !entry.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(wrong(format!("[{index}].sha256 is not a SHA-256 in lower-case hexadecimal.")));
-        }
-        let principal = Principal::new(format!("token:{}", entry.name)).ok().filter(|_| !entry.name.is_empty());
-        let principal = principal.ok_or_else(|| wrong(format!("[{index}].name must have 1 to 1000 bytes.")))?;
-        if entry.prefixes.as_ref().is_some_and(Vec::is_empty) {
-            return Err(wrong(format!("[{index}].prefixes is empty: leave it out for every key.")));
-        }
-        let transactions = entry.transactions.unwrap_or(entry.prefixes.is_none());
-        let caller = Caller::named(principal, entry.prefixes.clone(), is_bound).with_transactions(transactions);
-        if bearers.insert(entry.sha256.clone(), caller).is_some() {
-            return Err(wrong(format!("[{index}].sha256 is there twice.")));
-        }
-    }
-    Ok(bearers)
-}
-
-fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<Bearers, TokenError> {
+    Bearers::new(entries, is_bound).map_err(|message| TokenError::Content { path: path.to_owned(), message })
 }
 
 #[cfg(test)]
 mod tests {
+    use leasehold_protocol::Principal;
+
     use super::*;
 
     fn entry(name: &str, sha256: &str) -> TokenEntry {
@@ -264,7 +222,7 @@ mod tests {
         assert!(bearer(&tokens, "").is_none());
         assert_ne!(new_token().0, token);
 
-        let refused = Tokens::add(&path, entry("ci", &hash("x"))).expect_err("twice");
+        let refused = Tokens::add(&path, entry("ci", &token_hash("x"))).expect_err("twice");
         assert!(refused.to_string().contains("already"), "{refused}");
     }
 
@@ -276,7 +234,7 @@ mod tests {
     fn running_service_obeys_the_file_as_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
-        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
+        Tokens::add(&path, entry("one", &token_hash("1"))).expect("written");
         let tokens = Tokens::open(&path, false).expect("valid");
         let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time");
         let knows = |text: Option<&str>| {
@@ -293,7 +251,7 @@ mod tests {
             ["1", "2"]
                 .map(|token| tokens.bearer_of(token).map(|bearer| bearer.is_some()).map_err(|problem| problem.status))
         };
-        let two = serde_json::to_string(&[entry("two", &hash("2"))]).expect("JSON");
+        let two = serde_json::to_string(&[entry("two", &token_hash("2"))]).expect("JSON");
         assert_eq!(knows(Some(&two)), [Ok(false), Ok(true)]);
         for emptied in ["", "\n", "[]"] {
             assert_eq!(knows(Some(emptied)), [Ok(false); 2], "{emptied:?} revokes");
@@ -313,7 +271,7 @@ mod tests {
             for name in 0..12 {
                 let path = &path;
                 scope.spawn(move || {
-                    Tokens::add(path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added");
+                    Tokens::add(path, entry(&name.to_string(), &token_hash(&name.to_string()))).expect("added");
                 });
             }
         });
@@ -329,17 +287,17 @@ mod tests {
         let path = folder.path().join("tokens.json");
         fs::write(&path, "[]").expect("written");
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
-        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
+        Tokens::add(&path, entry("one", &token_hash("1"))).expect("written");
         assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
 
         let link = folder.path().join("link.json");
         std::os::unix::fs::symlink(&path, &link).expect("linked");
-        let refused = Tokens::add(&link, entry("two", &hash("2"))).expect_err("a link");
+        let refused = Tokens::add(&link, entry("two", &token_hash("2"))).expect_err("a link");
         assert!(refused.to_string().contains("symbolic link"), "{refused}");
         let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
         assert!(made.expect("coreutils").success());
         for name in [folder.path().join("pipe"), folder.path().to_owned()] {
-            let refused = Tokens::add(&name, entry("two", &hash("2"))).expect_err("no file");
+            let refused = Tokens::add(&name, entry("two", &token_hash("2"))).expect_err("no file");
             assert!(refused.to_string().contains("not a regular file"), "{refused}");
             assert!(Tokens::open(&name, false).is_err());
         }
@@ -349,7 +307,7 @@ mod tests {
     fn wrong_files_are_refused_in_a_sentence() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
-        let valid = hash("1");
+        let valid = token_hash("1");
         for (text, part) in [
             ("", "it has no token"),
             ("[", "EOF"),

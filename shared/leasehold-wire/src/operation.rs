@@ -297,7 +297,8 @@ const BODY: &[Refusal] = &[
     refusal(&[UnsupportedMediaType], "the body is not declared as JSON."),
 ];
 
-/// A function without a route: it carries out operations of the table for events and direct invocations.
+/// A function without a route of the table: it carries out operations of the table for events, for direct invocations,
+/// and for requests of another protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Unrouted {
     /// The handler of the Lambda function.
@@ -364,8 +365,22 @@ pub static RECORD: Unrouted = Unrouted {
     ],
 };
 
-/// All functions without a route.
-pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD];
+/// Terraform's states, in the protocol of its `http` backend, which has paths and methods of its own.
+pub static TERRAFORM: Unrouted = Unrouted {
+    function: "terraform",
+    family: Family::Operate,
+    operations: &[
+        &ACQUIRE.operation,
+        &HEARTBEAT.operation,
+        &RELEASE.operation,
+        &BREAK.operation,
+        &GET.operation,
+    ],
+    dynamodb: &[],
+};
+
+/// All functions without a route of the table.
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD, &TERRAFORM];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];
