@@ -76,17 +76,19 @@ pub(crate) async fn answer<S: Sync + 'static>(
 ) -> Result<Box<RawValue>, Diagnostic> {
     let route = route(&event, routes);
     let admitted = route.ok_or_else(unknown_route).and_then(|route| route.admit(caller));
-    respond(event, async |request| match &admitted {
-        Ok(admitted) => {
-            let request = HttpRequest {
-                method: request.method(),
-                content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
-                query: request.uri().query().unwrap_or_default(),
-                body: request.body(),
-            };
-            handle(service, admitted, request).await
-        }
-        Err(problem) => problem_response(problem),
+    let admitted = &admitted;
+    respond(event, move |request: lambda_http::Request| async move {
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(problem) => return problem_response(problem),
+        };
+        let request = HttpRequest {
+            method: request.method(),
+            content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
+            query: request.uri().query().unwrap_or_default(),
+            body: request.body(),
+        };
+        handle(service, admitted, request).await
     })
     .await
 }
@@ -95,17 +97,22 @@ pub(crate) async fn answer<S: Sync + 'static>(
 ///
 /// # Errors
 /// The event is from no gateway.
-pub(crate) async fn respond(
+pub(crate) async fn respond<F>(
     event: Value,
-    respond: impl AsyncFn(&lambda_http::Request) -> Response<Vec<u8>>,
-) -> Result<Box<RawValue>, Diagnostic> {
+    respond: impl Fn(lambda_http::Request) -> F + Send,
+) -> Result<Box<RawValue>, Diagnostic>
+where
+    F: Future<Output = Response<Vec<u8>>> + Send,
+{
     let Some(event) = Repaired::of(event) else {
         let detail = "This is no event of an HTTP API, a REST API, a Function URL, an Application Load Balancer or VPC Lattice \
                       (event structure version V2).";
         return Err(named(Problem::new(ProblemType::InvalidRequest, detail)));
     };
-    let respond =
-        async |request: lambda_http::Request| Ok::<_, Infallible>(respond(&request).await.map(Body::from));
+    let respond = |request| {
+        let response = respond(request);
+        async { Ok::<_, Infallible>(response.await.map(Body::from)) }
+    };
     let gateway = Adapter::from(service_fn(respond)).map_request(|Repaired(request)| {
         // The answer contains nothing of Lambda's own context.
         LambdaEvent::new(request, Context::default())

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::lines::subscriber;
-use crate::terraform::{Bucket, S3};
+use crate::terraform::Bucket;
 use crate::xray::Subsegments;
 
 /// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this
@@ -89,13 +89,11 @@ pub(crate) fn bucket(name: &str) -> Result<Bucket, Missing> {
     let lookup = |name: &str| std::env::var(name).ok();
     let config = sdk_config(lookup, "AWS_ENDPOINT_URL_S3")?;
     let region = config.region().map(ToString::to_string).unwrap_or_default();
-    let credentials = credentials(lookup)?;
     let url = match config.endpoint_url() {
         Some(endpoint) => format!("{}/{name}", endpoint.trim_end_matches('/')),
         None => bucket_url(name, &region, config.use_fips() == Some(true), config.use_dual_stack() == Some(true)),
     };
-    let connector = make_connector(&HttpConnectorSettings::builder().build());
-    Ok(Bucket(S3 { url, region, identity: credentials.into(), connector }))
+    Ok(Bucket::at(url, region, credentials(lookup)?))
 }
 
 fn bucket_url(name: &str, region: &str, is_fips: bool, is_dual_stack: bool) -> String {
@@ -132,6 +130,11 @@ fn credentials(lookup: impl Fn(&str) -> Option<String>) -> Result<Credentials, M
 fn http_client() -> SharedHttpClient {
     let connector = OnceLock::new();
     http_client_fn(move |settings, _| connector.get_or_init(|| make_connector(settings)).clone())
+}
+
+/// A connector whose user bounds the time of each request.
+pub(crate) fn connector() -> SharedHttpConnector {
+    make_connector(&HttpConnectorSettings::builder().build())
 }
 
 fn make_connector(settings: &HttpConnectorSettings) -> SharedHttpConnector {

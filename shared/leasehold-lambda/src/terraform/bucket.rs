@@ -13,6 +13,7 @@
 //! A pointer names what the one before it named, or an object of its own token. So an object under a lower token than
 //! the pointer's, which that pointer does not name, is never named again, and can be removed.
 
+use aws_sdk_dynamodb::config::Credentials;
 use leasehold_dynamodb::fresh_uuid;
 use leasehold_terraform::{Change, Name, Store, admit};
 use leasehold_wire::Problem;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::s3::{Only, S3, unavailable};
+use crate::init;
 
 /// The beginning of all keys.
 const PREFIX: &str = "states";
@@ -28,7 +30,7 @@ const ATTEMPTS: usize = 10;
 
 /// The states in a bucket.
 #[derive(Debug, Clone)]
-pub struct Bucket(pub(crate) S3);
+pub struct Bucket(S3);
 
 /// The small object of a state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +103,7 @@ impl Store for Bucket {
                 Ok(is_newer) => is_newer,
                 Err(problem) => {
                     // Each later write of the pointer has a condition that excludes those of this change.
-                    self.remove(written.map(|written| written.key)).await;
+                    self.remove(written.into_iter().map(|written| written.key).collect()).await;
                     return Err(problem);
                 }
             };
@@ -120,13 +122,14 @@ impl Store for Bucket {
                 }
             };
             if !is_newer && state == pointer.state {
-                self.remove(written.map(|written| written.key)).await;
+                self.remove(written.into_iter().map(|written| written.key).collect()).await;
                 return Ok(());
             }
             let next = pointer.after(token, state);
             if self.set_pointer(name, &next, etag.as_deref()).await? {
-                let named = [&pointer.state, &pointer.previous, &written].into_iter().flatten().map(|one| &one.key);
-                self.remove(named.filter(|key| !next.names(key)).cloned()).await;
+                let named = [pointer.state, pointer.previous, written].into_iter().flatten().map(|one| one.key);
+                let dropped: Vec<_> = named.filter(|key| !next.names(key)).collect();
+                self.remove(dropped).await;
                 if is_newer {
                     self.clean_up(name, &next).await;
                 }
@@ -138,6 +141,11 @@ impl Store for Bucket {
 }
 
 impl Bucket {
+    /// The bucket at this address, without a slash at the end. S3 is connected to when it is first used.
+    pub fn at(url: String, region: String, credentials: Credentials) -> Self {
+        Self(S3 { url, region, identity: credentials.into(), connector: init::connector() })
+    }
+
     /// Reads the pointer of a state, and its entity tag. A state that never was has the fence 0.
     async fn pointer(&self, name: &Name) -> Result<(Pointer, Option<String>), Problem> {
         let key = pointer_key(name);
@@ -173,11 +181,12 @@ impl Bucket {
         };
         let token_of = |key: &str| key.strip_prefix(&folder)?.split_once('-')?.0.parse::<u64>().ok();
         let is_old = |key: &String| token_of(key).is_some_and(|token| token < pointer.fencing_token);
-        self.remove(keys.into_iter().filter(|key| is_old(key) && !pointer.names(key))).await;
+        let unnamed: Vec<_> = keys.into_iter().filter(|key| is_old(key) && !pointer.names(key)).collect();
+        self.remove(unnamed).await;
     }
 
     /// Removes objects that no pointer names. What stays is removed after a later lock.
-    async fn remove(&self, keys: impl IntoIterator<Item = String>) {
+    async fn remove(&self, keys: Vec<String>) {
         for key in keys {
             if let Err(problem) = self.0.delete(&key).await {
                 tracing::warn!(key, problem.detail, "an old state stays until a later lock");

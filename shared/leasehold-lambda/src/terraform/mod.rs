@@ -5,6 +5,7 @@ mod s3;
 
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response};
+use lambda_http::Request;
 use lambda_runtime::Diagnostic;
 use leasehold_api::access::{Access, Bearers, Caller};
 use leasehold_api::http::unknown_route;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub use self::bucket::Bucket;
-pub(crate) use self::s3::S3;
 use crate::gateway;
 
 /// The largest state, as the JSON text in the answer of a function. An event and an answer have at most 6 MiB, and the
@@ -42,22 +42,24 @@ impl TerraformFunction {
     pub async fn answer(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
         let path = gateway::path_of(&event, &[PATH, LOCK_PATH]);
         let principal = gateway::principal(&event, &self.jwt_claim);
-        let named = || self.access.caller(principal.clone());
-        gateway::respond(event, async |request| {
-            let answered = async {
-                let caller = match &self.bearers {
-                    Some(bearers) => bearer_of(bearers, request.headers())?,
-                    None => named(),
-                };
-                let path = path.ok_or_else(unknown_route)?;
-                let query = request.uri().query().unwrap_or_default();
-                let asked = Asked::parse(request.method(), path, query, request.headers(), caller)?;
-                check_size(&asked, request.body())?;
-                self.backend.answer(&asked, request.headers(), request.body()).await
-            };
-            answered.await.unwrap_or_else(refused)
+        let named = &self.access.caller(principal);
+        gateway::respond(event, move |request| async move {
+            self.respond(path, named, &request).await.unwrap_or_else(refused)
         })
         .await
+    }
+
+    /// Responds to a request that the gateway let through. `named` is the caller in the gateway's words.
+    async fn respond(&self, path: Option<&str>, named: &Caller, request: &Request) -> Result<Response<Vec<u8>>, Problem> {
+        let caller = match &self.bearers {
+            Some(bearers) => bearer_of(bearers, request.headers())?,
+            None => named.clone(),
+        };
+        let path = path.ok_or_else(unknown_route)?;
+        let query = request.uri().query().unwrap_or_default();
+        let asked = Asked::parse(request.method(), path, query, request.headers(), caller)?;
+        check_size(&asked, request.body())?;
+        self.backend.answer(&asked, request.headers(), request.body()).await
     }
 }
 

@@ -45,12 +45,12 @@ pub(super) struct Object {
 
 /// A bucket, and the way to it.
 #[derive(Debug, Clone)]
-pub(crate) struct S3 {
+pub(super) struct S3 {
     /// The address of the bucket, without a slash at the end.
-    pub(crate) url: String,
-    pub(crate) region: String,
-    pub(crate) identity: Identity,
-    pub(crate) connector: SharedHttpConnector,
+    pub(super) url: String,
+    pub(super) region: String,
+    pub(super) identity: Identity,
+    pub(super) connector: SharedHttpConnector,
 }
 
 /// An answer of S3.
