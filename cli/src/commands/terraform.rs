@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use clap::Args;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
-use leasehold_client::{Client, LockKey, Transport};
+use leasehold_client::{Client, HttpTransport, LockKey, Transport};
 use leasehold_terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
 
 use crate::acquiring;
@@ -18,7 +21,8 @@ use crate::signals::Signals;
 use crate::waiting::Indicator;
 
 const HELP: &str = "\
-The service is `leasehold serve --terraform-state DIR`. The configuration says no more than
+The service is `leasehold serve --terraform-state DIR`, or a stack with TerraformStates. The configuration says no more
+than
 
   terraform {
     backend \"http\" {}
@@ -26,8 +30,11 @@ The service is `leasehold serve --terraform-state DIR`. The configuration says n
 
 for the command's environment has TF_HTTP_ADDRESS, TF_HTTP_LOCK_ADDRESS, TF_HTTP_UNLOCK_ADDRESS, their methods,
 TF_HTTP_USERNAME and TF_HTTP_PASSWORD. What the configuration says itself beats the environment: leave `address`,
-`username` and their like out. The password is the token of --token, and the user name has the lease id: the command's
-environment is a secret.
+`username` and their like out. The password is the token of --token, or else TF_HTTP_PASSWORD as it is, and the user name
+has the lease id: the command's environment is a secret.
+
+Terraform cannot sign its requests. Where IAM protects the API, --sigv4 signs the requests for the lock, and
+TF_HTTP_PASSWORD has one of the stack's TerraformTokens for those of Terraform.
 
 The lock has the key terraform/NAME. It is held, with heartbeats, for as long as the command runs. When it is lost, the
 command is ended as `leasehold run` ends it, and the service refuses (409) whatever it still sends. When this program is
@@ -41,6 +48,13 @@ Exit status:
  126  the command cannot be executed
  127  there is no such command
    and if the lock cannot be had for another reason, as listed by `leasehold --help`";
+
+/// What to do about an address that asks Terraform for a signature.
+const SIGNATURES: &str = "Terraform cannot sign its requests, and --sigv4 signs those for the lock only: deploy the stack with \
+    TerraformStates and TerraformTokens, and put a token of these into TF_HTTP_PASSWORD";
+
+/// The variable of Terraform that has its password.
+const PASSWORD: &str = "TF_HTTP_PASSWORD";
 
 /// The longest wait for the answer whether the service has states.
 const LOOK_LIMIT: Duration = Duration::from_secs(10);
@@ -75,9 +89,9 @@ pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
         Name::parse(&args.state).map_err(|problem| Failure::usage(problem.detail.replace("state", "--state")))?;
     let url = args.url()?;
     let transport = args.common.transport().await?;
-    args.expect_states(transport.as_ref(), &url).await?;
+    args.expect_states(&url).await?;
     let client = Client::new(transport);
-    let grant = args.acquire(&state, &client, &mut signals).await?;
+    let grant = args.acquire(&state, &client, &mut signals).await.map_err(|failure| args.explain(failure))?;
     args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
@@ -102,27 +116,61 @@ impl TerraformArgs {
             // The service knows a lock without heartbeats by its lease.
             return Err(Failure::usage("--lease must be shorter than a day"));
         }
-        if self.common.is_signed() {
-            return Err(Failure::usage("Terraform cannot sign its requests: use --token in place of --sigv4"));
+        if self.common.is_signed() && self.password().is_none() {
+            let detail = "Terraform cannot sign its requests: use --token in place of --sigv4, or put a token of the states into";
+            return Err(Failure::usage(format!("{detail} {PASSWORD}")));
         }
         self.common.url().ok_or_else(|| {
             Failure::usage("the state is behind a service: name it with --url, and not --dynamodb-table or --lambda")
         })
     }
 
-    /// Refuses a service without states, before the lock is asked for.
-    async fn expect_states(&self, transport: &dyn Transport, url: &str) -> Result<(), Failure> {
+    /// The password of Terraform's requests, if there is one.
+    fn password(&self) -> Option<String> {
+        let own = || std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+        // A token that stands beside --sigv4 is for other commands.
+        let token = (!self.common.is_signed()).then(|| self.common.token()).flatten();
+        token.or_else(own)
+    }
+
+    /// Refuses a service without states, or one that Terraform cannot use, before the lock is asked for.
+    async fn expect_states(&self, url: &str) -> Result<(), Failure> {
+        // As Terraform asks: without a signature.
+        let transport = HttpTransport::new(url)?;
         // A path of the locks without a use for this method answers without a word about a state.
-        let request = Request::builder().method(Method::GET).uri(LOCK_PATH).body(Vec::new());
-        let Ok(request) = request else { return Ok(()) };
+        let mut request = Request::builder().method(Method::GET).uri(LOCK_PATH);
+        if let Some(password) = self.password() {
+            let basic = BASE64_STANDARD.encode(format!("leasehold:{password}"));
+            request = request.header(AUTHORIZATION, format!("Basic {basic}"));
+        }
+        let Ok(request) = request.body(Vec::new()) else { return Ok(()) };
         let answer = tokio::time::timeout(LOOK_LIMIT, self.common.patiently(transport.send(request))).await;
-        match answer {
-            Ok(Ok(answer)) if answer.status() == StatusCode::NOT_FOUND => Err(Failure::usage(format!(
-                "{url} has no states: start the service with `leasehold serve --terraform-state DIR`, or name another with --url"
+        let Ok(Ok(answer)) = answer else { return Ok(()) };
+        let is_of_gateway = answer.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/problem+json");
+        match answer.status() {
+            StatusCode::NOT_FOUND => Err(Failure::usage(format!(
+                "{url} has no states: start the service with `leasehold serve --terraform-state DIR`, deploy the stack with \
+                 TerraformStates, or name another with --url"
             ))),
+            StatusCode::FORBIDDEN if is_of_gateway => {
+                Err(Failure::new(status::FORBIDDEN, "forbidden", format!("{url} asks for a signature. {SIGNATURES}")))
+            }
+            StatusCode::UNAUTHORIZED if self.common.is_signed() => Err(Failure::new(
+                status::FORBIDDEN,
+                "forbidden",
+                format!("{url} does not know the token in {PASSWORD}: the stack's TerraformTokens have its hash"),
+            )),
             // The request for the lock tells what is wrong with a service that does not answer, or refuses the caller.
             _ => Ok(()),
         }
+    }
+
+    /// Says what the lock of a stack takes beside Terraform's token.
+    fn explain(&self, failure: Failure) -> Failure {
+        if failure.status != status::FORBIDDEN || self.common.is_signed() {
+            return failure;
+        }
+        failure.and(&format!(". Where IAM protects the API: {SIGNATURES}"))
     }
 
     async fn acquire(&self, state: &Name, client: &Client, signals: &mut Signals) -> Result<Grant, Failure> {
@@ -151,7 +199,7 @@ impl TerraformArgs {
             ("TF_HTTP_UNLOCK_ADDRESS", at(LOCK_PATH)),
             ("TF_HTTP_UNLOCK_METHOD", "DELETE".to_owned()),
             ("TF_HTTP_USERNAME", format!("{LEASE_USER}{}", grant.lease_id().0)),
-            ("TF_HTTP_PASSWORD", self.common.token().unwrap_or_default()),
+            (PASSWORD, self.password().unwrap_or_default()),
         ]
     }
 }
