@@ -408,7 +408,9 @@ async fn protected_api(token: Option<&'static str>) -> String {
     let signed = |headers: &axum::http::HeaderMap| {
         headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256"))
     };
-    let refused = || (StatusCode::FORBIDDEN, axum::Json(json!({ "message": "Forbidden" }))).into_response();
+    let refused = || {
+        (StatusCode::FORBIDDEN, [("content-type", "application/json")], r#"{"message":"Forbidden"}"#).into_response()
+    };
     let problem = |status: u16, detail: &str| {
         let body = json!({ "type": "forbidden", "status": status, "detail": detail }).to_string();
         let status = StatusCode::from_u16(status).expect("a status");
@@ -423,9 +425,8 @@ async fn protected_api(token: Option<&'static str>) -> String {
     let locks = move |headers: axum::http::HeaderMap| async move {
         if signed(&headers) { problem(403, "out of scope") } else { refused() }
     };
-    let app = axum::Router::new()
-        .route("/v1/terraform-lock", axum::routing::any(states))
-        .fallback(axum::routing::any(locks));
+    let app =
+        axum::Router::new().route("/v1/terraform-lock", axum::routing::any(states)).fallback(axum::routing::any(locks));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     tokio::spawn(async move { axum::serve(listener, app).await });

@@ -252,7 +252,9 @@ async fn state_is_refused_when_its_objects_are_damaged() {
     let (s3, bucket) = bucket().await;
     let pointer = |token: Value| json!({ "fencingToken": token, "version": 1, "state": null, "previous": null });
     let strange = json!({ "fencingToken": 1, "version": 1, "state": null, "previous": null, "more": 1 });
-    for damaged in ["", "{", "{}", &pointer(json!(-1)).to_string(), &pointer(json!("1")).to_string(), &strange.to_string()] {
+    for damaged in
+        ["", "{", "{}", &pointer(json!(-1)).to_string(), &pointer(json!("1")).to_string(), &strange.to_string()]
+    {
         s3.set(POINTER, Some(damaged));
         assert_eq!(kind(write(&bucket, 1, "one").await), Some(ProblemType::Unavailable), "{damaged} admits nobody");
         bucket.read(&name()).await.expect_err("no state can be told");

@@ -26,9 +26,8 @@ struct World {
 impl World {
     async fn new() -> Self {
         let s3 = S3::start().await.expect("a free port");
-        let client = Client::from_conf(
-            leasehold_dynamodb::configure(Engine::memory().expect("memory").sdk_config()).build(),
-        );
+        let client =
+            Client::from_conf(leasehold_dynamodb::configure(Engine::memory().expect("memory").sdk_config()).build());
         let schema = TableSchema::new("locks");
         ensure_table(&client, &schema).await.expect("a table");
         let policy = Policy { clock_skew_ms: 1, ..Policy::default() };
@@ -94,11 +93,11 @@ fn http_event(method: &str, path: &str, query: &str, body: &str) -> Value {
 fn other_event(is_rest: bool, method: &str, path: &str, body: &str) -> Value {
     if is_rest {
         return json!({
-            "resource": path, "path": path, "httpMethod": method, "queryStringParameters": { "state": "network", "ID": "moe" },
+            "resource": path, "path": path, "httpMethod": method, "queryStringParameters": { "state": "network", "ID": "moe-true" },
             "headers": {}, "requestContext": { "identity": {} }, "body": body, "isBase64Encoded": false,
         });
     }
-    let mut event = http_event(method, path, "&ID=moe", body);
+    let mut event = http_event(method, path, "&ID=moe-false", body);
     event["routeKey"] = json!("$default");
     event
 }
@@ -157,16 +156,17 @@ async fn late_write_is_refused_after_force_unlock() {
 async fn each_gateway_reaches_the_states() {
     let world = World::new().await;
     for is_rest in [false, true] {
-        let ask = async |method: &str, path: &str, body: &str| {
-            world.answer(other_event(is_rest, method, path, body)).await
-        };
-        assert_eq!(ask("PUT", "/v1/terraform-lock", &info("moe")).await.0, 200);
+        let ask =
+            async |method: &str, path: &str, body: &str| world.answer(other_event(is_rest, method, path, body)).await;
+        // An ID that has given its lock back gets none again.
+        let (moe, larry) = (info(&format!("moe-{is_rest}")), info(&format!("larry-{is_rest}")));
+        assert_eq!(ask("PUT", "/v1/terraform-lock", &moe).await.0, 200);
         assert_eq!(ask("POST", "/v1/terraform", "1").await.0, 200);
         assert_eq!(ask("GET", "/v1/terraform", "").await, (200, json!(1)));
-        assert_eq!(ask("DELETE", "/v1/terraform-lock", &info("moe")).await.0, 200);
+        assert_eq!(ask("DELETE", "/v1/terraform-lock", &moe).await.0, 200);
         // Where a front passes these on.
-        assert_eq!(ask("LOCK", "/v1/terraform", &info("larry")).await.0, 200);
-        assert_eq!(ask("UNLOCK", "/v1/terraform", &info("larry")).await.0, 200);
+        assert_eq!(ask("LOCK", "/v1/terraform", &larry).await.0, 200);
+        assert_eq!(ask("UNLOCK", "/v1/terraform", &larry).await.0, 200);
         assert_eq!(ask("PATCH", "/v1/terraform", "").await.0, 405);
         assert_eq!(ask("GET", "/v1/terraform-lock", "").await.0, 405, "how `leasehold terraform` looks for states");
         let (status, problem) = ask("GET", "/v1/terraforms", "").await;
@@ -218,7 +218,8 @@ async fn callers_of_a_gateway_have_the_scopes_of_the_stack() {
     world.function.access.scopes = Some(Scopes::parse(scopes).expect("valid"));
     let as_user = |user: &str| {
         let mut event = http_event("PUT", "/v1/terraform-lock", "", &info("moe"));
-        event["requestContext"]["authorizer"]["iam"]["userArn"] = json!(format!("arn:aws:iam::123456789012:user/{user}"));
+        event["requestContext"]["authorizer"]["iam"]["userArn"] =
+            json!(format!("arn:aws:iam::123456789012:user/{user}"));
         event
     };
     assert_eq!(world.answer(as_user("larry")).await.0, 403);

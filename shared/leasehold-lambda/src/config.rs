@@ -114,7 +114,11 @@ impl Config {
         let terraform_tokens = variables.text("LEASEHOLD_TERRAFORM_TOKENS").and_then(|json| {
             let bearers = TokenEntry::list(&json).and_then(|entries| Bearers::new(&entries, owner_binding));
             let some = bearers.and_then(|bearers| {
-                if bearers.is_empty() { Err("It has no token, so that nobody could use the states.".to_owned()) } else { Ok(bearers) }
+                if bearers.is_empty() {
+                    Err("It has no token, so that nobody could use the states.".to_owned())
+                } else {
+                    Ok(bearers)
+                }
             });
             let mistake = |mistake: String| format!("LEASEHOLD_TERRAFORM_TOKENS{}", after_name(&mistake));
             variables.checked(some.map_err(mistake))

@@ -74,7 +74,13 @@ impl Asked {
     ///
     /// # Errors
     /// `method-not-allowed`, `invalid-request`
-    pub fn parse(method: &Method, path: &str, query: &str, headers: &HeaderMap, caller: Caller) -> Result<Self, Problem> {
+    pub fn parse(
+        method: &Method,
+        path: &str,
+        query: &str,
+        headers: &HeaderMap,
+        caller: Caller,
+    ) -> Result<Self, Problem> {
         #[derive(Deserialize)]
         struct Query {
             state: Option<String>,

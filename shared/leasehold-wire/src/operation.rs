@@ -369,13 +369,7 @@ pub static RECORD: Unrouted = Unrouted {
 pub static TERRAFORM: Unrouted = Unrouted {
     function: "terraform",
     family: Family::Operate,
-    operations: &[
-        &ACQUIRE.operation,
-        &HEARTBEAT.operation,
-        &RELEASE.operation,
-        &BREAK.operation,
-        &GET.operation,
-    ],
+    operations: &[&ACQUIRE.operation, &HEARTBEAT.operation, &RELEASE.operation, &BREAK.operation, &GET.operation],
     dynamodb: &[],
 };
 

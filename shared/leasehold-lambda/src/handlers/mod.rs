@@ -9,8 +9,8 @@ use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_protocol::history::HistoryTable;
 use leasehold_terraform::Backend;
-use leasehold_wire::{Problem, ProblemType};
 use leasehold_wire::operation::{CLEANUP, Family, INVOKE, Operation, RECORD, TERRAFORM};
+use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
@@ -99,8 +99,17 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
     let states = config.terraform_bucket.as_deref().map(init::bucket).transpose()?;
-    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_key, history, terraform_tokens, .. } =
-        config;
+    let Config {
+        schema,
+        policy,
+        access,
+        takeover_clock_check,
+        jwt_claim,
+        execution_key,
+        history,
+        terraform_tokens,
+        ..
+    } = config;
     let secret = match execution_key {
         Some(key) => StackSecret::by_key(init::kms_client()?, key),
         None => StackSecret::default(),

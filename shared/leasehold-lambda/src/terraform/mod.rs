@@ -50,7 +50,12 @@ impl TerraformFunction {
     }
 
     /// Responds to a request that the gateway let through. `named` is the caller in the gateway's words.
-    async fn respond(&self, path: Option<&str>, named: &Caller, request: &Request) -> Result<Response<Vec<u8>>, Problem> {
+    async fn respond(
+        &self,
+        path: Option<&str>,
+        named: &Caller,
+        request: &Request,
+    ) -> Result<Response<Vec<u8>>, Problem> {
         let caller = match &self.bearers {
             Some(bearers) => bearer_of(bearers, request.headers())?,
             None => named.clone(),
@@ -73,7 +78,8 @@ fn bearer_of(bearers: &Bearers, headers: &HeaderMap) -> Result<Caller, Problem> 
     let token = password(headers).filter(|token| !token.is_empty()).ok_or_else(|| {
         unauthorized("The states ask for a token: put it into TF_HTTP_PASSWORD, and any name into TF_HTTP_USERNAME.")
     })?;
-    let unknown = "The states do not know the token in TF_HTTP_PASSWORD. The parameter TerraformTokens of the stack has them.";
+    let unknown =
+        "The states do not know the token in TF_HTTP_PASSWORD. The parameter TerraformTokens of the stack has them.";
     bearers.of(&token).cloned().ok_or_else(|| unauthorized(unknown))
 }
 
