@@ -66,7 +66,12 @@ MADE_BY = {
     "AWS::Logs::LogGroup": ("logs:CreateLogGroup", "logs:DeleteLogGroup"),
     "AWS::Logs::MetricFilter": ("logs:PutMetricFilter", "logs:DeleteMetricFilter"),
     "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
-    "AWS::S3::Bucket": ("s3:CreateBucket", "s3:DeleteBucket", "s3:PutBucketVersioning", "s3:PutEncryptionConfiguration"),
+    "AWS::S3::Bucket": (
+        "s3:CreateBucket",
+        "s3:DeleteBucket",
+        "s3:PutBucketVersioning",
+        "s3:PutEncryptionConfiguration",
+    ),
     "AWS::S3::BucketPolicy": ("s3:PutBucketPolicy", "s3:DeleteBucketPolicy"),
     "AWS::SQS::Queue": ("sqs:CreateQueue", "sqs:DeleteQueue"),
     "AWS::SQS::QueuePolicy": ("sqs:SetQueueAttributes", "sqs:GetQueueAttributes"),

@@ -1,7 +1,7 @@
 //! # States of Terraform and OpenTofu, each under a lock of its own
 //!
-//! The protocol is that of their `http` backend. `leasehold serve` keeps the states in a folder, and the Lambda function
-//! in a bucket of S3; both are a [`Store`].
+//! The protocol is that of their `http` backend. `leasehold serve` keeps the states in a folder, and the Lambda
+//! function in a bucket of S3; both are a [`Store`].
 //!
 //! The lock of the state `NAME` has the key `terraform/NAME`. Whoever begins to hold it raises the fence of the state
 //! to its fencing token, before it reads the state; whoever writes must hold the lock, under a token that is not below

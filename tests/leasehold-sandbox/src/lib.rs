@@ -1,4 +1,5 @@
-//! Lambda on loopback: a sandbox with the [Runtime API] and the process of one function, the Invoke API, and a bucket of S3.
+//! Lambda on loopback: a sandbox with the [Runtime API] and the process of one function, the Invoke API, and a bucket
+//! of S3.
 //!
 //! The sandbox passes events to the function and receives its answers, as Lambda does, and records the times at which
 //! they cross the socket. `TCP_NODELAY` is set, so that the measurement contains no delayed acknowledgement.
