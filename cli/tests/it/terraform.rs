@@ -740,8 +740,9 @@ async fn killed_run(address: &Address) {
     assert_eq!(status, Some(1), "{said}");
     timeout(LONG, run.kill()).await.expect("it ends").expect("it ran");
     // A stack takes the lock over by its clocks, when somebody asks for it.
-    let waits = [&apply("second").each_ref().map(String::as_str)[..], &["-lock-timeout=90s"]].concat();
-    let (status, said) = Configuration::ended(second.plain(&waits)).await;
+    let mut waits = second.apply("second");
+    waits.arg("-lock-timeout=90s");
+    let (status, said) = Configuration::ended(waits).await;
     assert!(!crate::support::runs(terraform), "its guardian has ended it");
     assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
 }
