@@ -14,7 +14,7 @@ use leasehold_api::{Quota, Recorder, Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::history::{HistoryTable, ensure_history_table};
-use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+use leasehold_protocol::{LockTable, Policy, TableSchema, check_table, ensure_table};
 use leasehold_transactions::{self as transactions, Transactions};
 use leasehold_wire::HealthRequest;
 use leasehold_wire::operation::Scope;
@@ -68,6 +68,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Whether a takeover by an observed version also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
+    /// Whether the table of the locks is in several regions, with strong consistency. There are no transactions then.
+    pub multi_region: bool,
     /// The name of the table of the transactions.
     pub transaction_table: String,
     /// The rules of the transactions.
@@ -142,8 +144,16 @@ impl Server {
     /// # Errors
     /// A sentence about the settings or the store.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy, history } =
-            settings;
+        let Settings {
+            store,
+            schema,
+            policy,
+            takeover_clock_check,
+            multi_region,
+            transaction_table,
+            transaction_policy,
+            history,
+        } = settings;
         schema.check().map_err(ServerError::Schema)?;
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
@@ -154,8 +164,12 @@ impl Server {
         let clock = Clock::system();
         check_clock(&clock)?;
         let (engine, client) = open_store(store).await?;
-        ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
-        transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        if multi_region {
+            check_table(&client, &schema).await.map_err(ServerError::Table)?;
+        } else {
+            ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
+            transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        }
         if let Some(engine) = &engine {
             engine.check_writes(&schema.table_name).await.map_err(ServerError::ReadOnly)?;
         }
@@ -171,8 +185,9 @@ impl Server {
         };
         let locks = LockTable::new(client, schema, policy, clock);
         let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
+        let locks = locks.multi_region(multi_region);
         let locks = history.iter().fold(locks, |locks, it| locks.with_history(it.recorder.history.clone()));
-        let transactions = TransactionService::new(transactions);
+        let transactions = TransactionService::new(transactions).multi_region(multi_region);
         Ok(Self { engine, table, locks, transactions, sweep_interval, history })
     }
 
@@ -208,10 +223,10 @@ impl Server {
             .merge(console::about(&name))
             .merge(backend)
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
-        let mut background = vec![
-            tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
-            tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone())),
-        ];
+        let mut background = vec![tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone()))];
+        if !transactions.is_multi_region() {
+            background.push(tokio::spawn(sweep_repeatedly(transactions, sweep_interval)));
+        }
         let served = Arc::new(Notify::new());
         let history = history.map(|history| {
             let served = Arc::clone(&served);

@@ -104,6 +104,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
         policy,
         access,
         takeover_clock_check,
+        multi_region,
         jwt_claim,
         execution_key,
         history,
@@ -118,7 +119,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
         .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention, Clock::system()))
         .map(|history| Recorder { schema: schema.clone(), history });
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
-    let service = service.check_takeovers_by_clock(takeover_clock_check);
+    let service = service.check_takeovers_by_clock(takeover_clock_check).multi_region(multi_region);
     let service = history.iter().fold(service, |service, recorder| service.with_history(recorder.history.clone()));
     let terraform = states.map(|states| TerraformFunction {
         backend: Backend::new(service.clone(), states).judging_by_clock(),

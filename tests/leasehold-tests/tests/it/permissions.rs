@@ -180,6 +180,7 @@ impl Bench {
             dynamodb: self.client(),
             schema: self.schema.clone(),
             concurrent_cases: CONCURRENT_CASES,
+            is_multi_region: false,
             refusals: Refusals::default(),
         }
     }
