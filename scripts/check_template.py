@@ -194,7 +194,7 @@ def check_attributes():
     named = json.loads(ATTRIBUTES.read_text())
     everything = {name for names in named.values() for name in names}
     resources = stacks.resources_with(WHOLE)
-    for function, like in (("Hold", "Hold"), ("Operate", "Operate"), ("Cleanup", "Hold")):
+    for function, like in (("Hold", "Hold"), ("Operate", "Operate"), ("Cleanup", "Hold"), ("Terraform", "Terraform")):
         found = stacks.withheld_from(f"{function}FunctionRole", resources)
         assert found == sorted(everything - set(named[like])), (function, sorted(everything - set(named[like])))
 

@@ -38,6 +38,7 @@ MUTANTS = (
     ("check_families", r"ANY /v1/semaphore/break: \*operate-throttling", "ANY /v1/semaphore/break: *hold-throttling"),
     ("check_families", r"\[HeartbeatRoute, ReleaseRoute", "[ReleaseRoute"),
     ("check_attributes", r"\[brokenVersion, capacity, ", "[capacity, "),
+    ("check_attributes", r"dynamodb:Attributes: \[available, capacity, ", "dynamodb:Attributes: [available, "),
     ("check_attributes", r"Statement: \[\*gets, \*holds\]", "Statement: [*gets, *asks]"),
     ("check_function_roles", r"Resource: !GetAtt FunctionLog.Arn }", 'Resource: "*" }'),
     ("check_function_roles", r"- HasVpc\n          - PolicyName", "- UsesJwt\n          - PolicyName"),

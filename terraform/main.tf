@@ -2342,6 +2342,26 @@ resource "aws_iam_role_policy" "terraform_table" {
         Effect   = "Allow"
         Action   = ["dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+        Condition = {
+          "ForAllValues:StringNotEquals" = {
+            "dynamodb:Attributes" = [
+              "available",
+              "capacity",
+              "capacityRequestId",
+              "capacityVersion",
+              "changed",
+              "ended",
+              "holders",
+              "nextTicket",
+              "queue",
+              "reordered",
+              "spentHolders",
+              "spentTickets",
+              "tickets",
+              "tokens",
+            ]
+          }
+        }
       },
     ]
   })

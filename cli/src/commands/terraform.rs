@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use clap::Args;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use leasehold_client::{Client, HttpTransport, LockKey, Transport};
 use leasehold_terraform::{LEASE_USER, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, Name, PATH};
+use leasehold_wire::operation::HEALTH;
 
 use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};
@@ -91,7 +92,10 @@ pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
     let transport = args.common.transport().await?;
     args.expect_states(&url).await?;
     let client = Client::new(transport);
-    let grant = args.acquire(&state, &client, &mut signals).await.map_err(|failure| args.explain(failure))?;
+    let grant = match args.acquire(&state, &client, &mut signals).await {
+        Ok(grant) => grant,
+        Err(failure) => return Err(args.explain(failure, &url).await),
+    };
     args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
@@ -135,24 +139,14 @@ impl TerraformArgs {
 
     /// Refuses a service without states, or one that Terraform cannot use, before the lock is asked for.
     async fn expect_states(&self, url: &str) -> Result<(), Failure> {
-        // As Terraform asks: without a signature.
-        let transport = HttpTransport::new(url)?;
         // A path of the locks without a use for this method answers without a word about a state.
-        let mut request = Request::builder().method(Method::GET).uri(LOCK_PATH);
-        if let Some(password) = self.password() {
-            let basic = BASE64_STANDARD.encode(format!("leasehold:{password}"));
-            request = request.header(AUTHORIZATION, format!("Basic {basic}"));
-        }
-        let Ok(request) = request.body(Vec::new()) else { return Ok(()) };
-        let answer = tokio::time::timeout(LOOK_LIMIT, self.common.patiently(transport.send(request))).await;
-        let Ok(Ok(answer)) = answer else { return Ok(()) };
-        let is_of_gateway = answer.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "application/problem+json");
+        let Some(answer) = self.answer_to_terraform(url, LOCK_PATH).await? else { return Ok(()) };
         match answer.status() {
             StatusCode::NOT_FOUND => Err(Failure::usage(format!(
                 "{url} has no states: start the service with `leasehold serve --terraform-state DIR`, deploy the stack with \
                  TerraformStates, or name another with --url"
             ))),
-            StatusCode::FORBIDDEN if is_of_gateway => {
+            _ if asks_for_a_signature(&answer) => {
                 Err(Failure::new(status::FORBIDDEN, "forbidden", format!("{url} asks for a signature. {SIGNATURES}")))
             }
             StatusCode::UNAUTHORIZED if self.common.is_signed() => Err(Failure::new(
@@ -165,12 +159,28 @@ impl TerraformArgs {
         }
     }
 
+    /// The answer to a request as Terraform sends it: without a signature. None: there was no answer.
+    async fn answer_to_terraform(&self, url: &str, path: &str) -> Result<Option<Response<Vec<u8>>>, Failure> {
+        let transport = HttpTransport::new(url)?;
+        let mut request = Request::builder().method(Method::GET).uri(path);
+        if let Some(password) = self.password() {
+            let basic = BASE64_STANDARD.encode(format!("leasehold:{password}"));
+            request = request.header(AUTHORIZATION, format!("Basic {basic}"));
+        }
+        let Ok(request) = request.body(Vec::new()) else { return Ok(None) };
+        let answer = tokio::time::timeout(LOOK_LIMIT, self.common.patiently(transport.send(request))).await;
+        Ok(answer.ok().and_then(Result::ok))
+    }
+
     /// Says what the lock of a stack takes beside Terraform's token.
-    fn explain(&self, failure: Failure) -> Failure {
+    async fn explain(&self, failure: Failure, url: &str) -> Failure {
         if failure.status != status::FORBIDDEN || self.common.is_signed() {
             return failure;
         }
-        failure.and(&format!(". Where IAM protects the API: {SIGNATURES}"))
+        match self.answer_to_terraform(url, HEALTH.path).await {
+            Ok(Some(answer)) if asks_for_a_signature(&answer) => failure.and(&format!(". {SIGNATURES}")),
+            _ => failure,
+        }
     }
 
     async fn acquire(&self, state: &Name, client: &Client, signals: &mut Signals) -> Result<Grant, Failure> {
@@ -202,4 +212,10 @@ impl TerraformArgs {
             (PASSWORD, self.password().unwrap_or_default()),
         ]
     }
+}
+
+/// Whether a gateway has refused: Leasehold's own refusals are problem documents.
+fn asks_for_a_signature(answer: &Response<Vec<u8>>) -> bool {
+    let is_problem = answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/problem+json");
+    answer.status() == StatusCode::FORBIDDEN && !is_problem
 }

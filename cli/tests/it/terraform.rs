@@ -12,7 +12,9 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::{Serve, command, end, first_line, folder, in_folder, kill, leasehold, pause, text_of};
+use crate::support::{
+    Serve, command, end, first_line, folder, http_client, in_folder, kill, leasehold, pause, text_of,
+};
 
 /// The key of the lock of the state that these tests use.
 const KEY: &str = "terraform/network";
@@ -438,8 +440,12 @@ async fn refusal_of_a_protected_api_says_what_terraform_needs() {
     let folder = folder();
     let ended = async |url: &str, options: &[&str], password: Option<&str>| {
         let args = [&["terraform", "--url", url, "--state", "network"], options, &["--", "true"]].concat();
-        let mut command = command(folder.path(), &args);
-        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test").env("AWS_REGION", "eu-west-1");
+        let mut command = leasehold(folder.path());
+        command
+            .args(args)
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_REGION", "eu-west-1");
         password.map(|password| command.env("TF_HTTP_PASSWORD", password));
         end(command).await
     };
@@ -454,9 +460,18 @@ async fn refusal_of_a_protected_api_says_what_terraform_needs() {
     // Terraform could work, and the lock is refused.
     let refused = ended(&with_tokens, &["--token", "known"], None).await;
     assert_eq!(refused.status, 77, "{refused:?}");
-    assert!(refused.stderr.contains("Where IAM protects the API") && refused.stderr.contains(hint), "{refused:?}");
+    assert!(refused.stderr.contains("Terraform cannot sign") && refused.stderr.contains(hint), "{refused:?}");
     let refused = ended(&with_tokens, &["--sigv4"], Some("mistyped")).await;
     assert!(refused.stderr.contains("does not know the token in TF_HTTP_PASSWORD"), "{refused:?}");
+    // A token of `serve` lacks a scope, and no signature.
+    let mut add = leasehold(folder.path());
+    let file = folder.path().join("tokens.json");
+    add.args(["token", "other", "--file", text_of(&file), "--prefix", "orders/"]);
+    let token = end(add).await.stdout.trim().to_owned();
+    let backend = Backend::start(&["--token-file", text_of(&file)]).await;
+    let refused = ended(&backend.serve.base_url, &["--token", &token], None).await;
+    assert_eq!(refused.status, 77, "{refused:?}");
+    assert!(!refused.stderr.contains("sign"), "{refused:?}");
     // Both have what they need, but for the scope of the key.
     let refused = ended(&with_tokens, &["--sigv4"], Some("known")).await;
     assert!(refused.stderr.contains("out of scope") && !refused.stderr.contains(hint), "{refused:?}");
@@ -508,7 +523,7 @@ impl Address {
             state: state.to_owned(),
             token: Some(variable("LEASEHOLD_TEST_TERRAFORM_TOKEN")),
             is_stack: true,
-            http: reqwest::Client::new(),
+            http: http_client(),
         }
     }
 
