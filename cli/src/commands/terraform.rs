@@ -92,10 +92,7 @@ pub(crate) async fn main(args: TerraformArgs) -> Result<ExitCode, Failure> {
     let transport = args.common.transport().await?;
     args.expect_states(&url).await?;
     let client = Client::new(transport);
-    let grant = match args.acquire(&state, &client, &mut signals).await {
-        Ok(grant) => grant,
-        Err(failure) => return Err(args.explain(failure, &url).await),
-    };
+    let grant = args.acquire(&state, &client, &url, &mut signals).await?;
     args.common.output.say(|| grant.describe());
     let runner = Runner {
         args: &args.child,
@@ -183,13 +180,18 @@ impl TerraformArgs {
         }
     }
 
-    async fn acquire(&self, state: &Name, client: &Client, signals: &mut Signals) -> Result<Grant, Failure> {
+    async fn acquire(&self, state: &Name, client: &Client, url: &str, signals: &mut Signals) -> Result<Grant, Failure> {
         let name = state.key();
         let indicator = Indicator::new(&name, &self.common);
         let warn = warning(&name, &self.common);
         let request = self.request.request(LockKey::from(name.as_str()), self.lease.lease)?;
         let request = keeping!(request, self.child, self.lease.lease, warn).on_wait(indicator.on_wait());
-        let asking = async { acquiring::lock(client, request, self.request.no_wait).await.map(Grant::Lock) };
+        let asking = async {
+            match acquiring::lock(client, request, self.request.no_wait).await {
+                Ok(guard) => Ok(Grant::Lock(guard)),
+                Err(failure) => Err(self.explain(failure, url).await),
+            }
+        };
         let (limit, observations) = (self.request.give_back_within(), self.request.observations.as_deref());
         acquiring::acquire(client, &indicator, limit, observations, signals, asking).await
     }

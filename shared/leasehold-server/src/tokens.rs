@@ -200,6 +200,7 @@ fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<Bearer
 mod tests {
     use leasehold_protocol::Principal;
 
+    use super::token_hash as hash;
     use super::*;
 
     fn entry(name: &str, sha256: &str) -> TokenEntry {
@@ -222,7 +223,7 @@ mod tests {
         assert!(bearer(&tokens, "").is_none());
         assert_ne!(new_token().0, token);
 
-        let refused = Tokens::add(&path, entry("ci", &token_hash("x"))).expect_err("twice");
+        let refused = Tokens::add(&path, entry("ci", &hash("x"))).expect_err("twice");
         assert!(refused.to_string().contains("already"), "{refused}");
     }
 
@@ -234,7 +235,7 @@ mod tests {
     fn running_service_obeys_the_file_as_it_is() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
-        Tokens::add(&path, entry("one", &token_hash("1"))).expect("written");
+        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
         let tokens = Tokens::open(&path, false).expect("valid");
         let modified = fs::metadata(&path).and_then(|metadata| metadata.modified()).expect("a time");
         let knows = |text: Option<&str>| {
@@ -251,7 +252,7 @@ mod tests {
             ["1", "2"]
                 .map(|token| tokens.bearer_of(token).map(|bearer| bearer.is_some()).map_err(|problem| problem.status))
         };
-        let two = serde_json::to_string(&[entry("two", &token_hash("2"))]).expect("JSON");
+        let two = serde_json::to_string(&[entry("two", &hash("2"))]).expect("JSON");
         assert_eq!(knows(Some(&two)), [Ok(false), Ok(true)]);
         for emptied in ["", "\n", "[]"] {
             assert_eq!(knows(Some(emptied)), [Ok(false); 2], "{emptied:?} revokes");
@@ -271,7 +272,7 @@ mod tests {
             for name in 0..12 {
                 let path = &path;
                 scope.spawn(move || {
-                    Tokens::add(path, entry(&name.to_string(), &token_hash(&name.to_string()))).expect("added");
+                    Tokens::add(path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added");
                 });
             }
         });
@@ -287,17 +288,17 @@ mod tests {
         let path = folder.path().join("tokens.json");
         fs::write(&path, "[]").expect("written");
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("it is ours");
-        Tokens::add(&path, entry("one", &token_hash("1"))).expect("written");
+        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
         assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
 
         let link = folder.path().join("link.json");
         std::os::unix::fs::symlink(&path, &link).expect("linked");
-        let refused = Tokens::add(&link, entry("two", &token_hash("2"))).expect_err("a link");
+        let refused = Tokens::add(&link, entry("two", &hash("2"))).expect_err("a link");
         assert!(refused.to_string().contains("symbolic link"), "{refused}");
         let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
         assert!(made.expect("coreutils").success());
         for name in [folder.path().join("pipe"), folder.path().to_owned()] {
-            let refused = Tokens::add(&name, entry("two", &token_hash("2"))).expect_err("no file");
+            let refused = Tokens::add(&name, entry("two", &hash("2"))).expect_err("no file");
             assert!(refused.to_string().contains("not a regular file"), "{refused}");
             assert!(Tokens::open(&name, false).is_err());
         }
@@ -307,7 +308,7 @@ mod tests {
     fn wrong_files_are_refused_in_a_sentence() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
-        let valid = token_hash("1");
+        let valid = hash("1");
         for (text, part) in [
             ("", "it has no token"),
             ("[", "EOF"),
