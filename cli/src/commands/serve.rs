@@ -118,8 +118,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_SORT_KEY")]
     sort_key: Option<String>,
 
-    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it. (The embedded engine
-    /// deletes nothing.)
+    /// The time for which a row stays after its lease. Then it may be deleted: by DynamoDB's TTL, or by this service in
+    /// tables of its own.
     #[arg(
         long,
         value_name = "SECONDS",

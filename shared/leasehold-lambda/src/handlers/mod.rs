@@ -116,7 +116,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
         None => StackSecret::default(),
     };
     let history = history
-        .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention, Clock::system()))
+        .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention))
         .map(|history| Recorder { schema: schema.clone(), history });
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
     let service = service.check_takeovers_by_clock(takeover_clock_check).multi_region(multi_region);
