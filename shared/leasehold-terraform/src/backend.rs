@@ -166,10 +166,7 @@ impl<S: Store> Backend<S> {
             data: Some(info.data()),
             ..AcquireRequest::default()
         };
-        let refused = match self.locks.acquire(&asked.caller, request.clone()).await {
-            Ok(_) => return Ok(()),
-            Err(problem) => problem,
-        };
+        let Err(refused) = self.locks.acquire(&asked.caller, request.clone()).await else { return Ok(()) };
         let heartbeats = |lock: &Lock| lock.lease_duration_ms < LEASE_WITHOUT_HEARTBEATS_MS;
         if !self.judges_by_clock || !refused.lock.as_deref().is_some_and(heartbeats) {
             return Err(refused);

@@ -168,8 +168,8 @@ impl Bucket {
         let prefix = query.split('&').find_map(|part| part.strip_prefix("prefix=")).unwrap_or_default();
         let prefix = prefix.replace("%2F", "/");
         let keys = self.objects.keys().filter(|key| key.starts_with(&prefix)).take(1000);
-        let contents: String = keys.map(|key| format!("<Contents><Key>{key}</Key></Contents>")).collect();
-        format!("<ListBucketResult>{contents}</ListBucketResult>").into_response()
+        let contents: Vec<_> = keys.map(|key| format!("<Contents><Key>{key}</Key></Contents>")).collect();
+        format!("<ListBucketResult>{}</ListBucketResult>", contents.concat()).into_response()
     }
 }
 

@@ -175,7 +175,7 @@ impl S3 {
         let mut request = request.body(SdkBody::from(body)).map_err(|error| error.to_string())?;
         self.sign(&mut request, body)?;
         let request = HttpRequest::try_from(request).map_err(|error| error.to_string())?;
-        let response = self.connector.call(request).await.map_err(|error| error_chain(&error).to_string())?;
+        let response = self.connector.call(request).await.map_err(|error| error_chain(&error))?;
         let status = StatusCode::from_u16(response.status().as_u16()).map_err(|error| error.to_string())?;
         let etag = response.headers().get(ETAG.as_str()).unwrap_or_default().to_owned();
         let body = ByteStream::new(response.into_body()).collect().await.map_err(|error| error.to_string())?;
