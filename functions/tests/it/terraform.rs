@@ -253,6 +253,7 @@ async fn state_is_refused_when_no_function_could_answer_with_it() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "nothing but time makes a lease end")]
 async fn lock_of_a_dead_run_comes_free_by_the_clock() {
     let world = World::new().await;
     world.run_acquires("dead", 20_000).await;
@@ -261,7 +262,6 @@ async fn lock_of_a_dead_run_comes_free_by_the_clock() {
     world.run_acquires("dying", 100).await;
     let write = || by(http_event("POST", "/v1/terraform", "", "1"), "lease-dying", "");
     assert_eq!(world.answer(write()).await.0, 200);
-    // Nothing but time makes a lease end.
     let mut tries = 0;
     while world.lock("moe").await.0 != 200 {
         tries += 1;
