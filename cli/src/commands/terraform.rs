@@ -121,9 +121,15 @@ impl TerraformArgs {
             let detail = "Terraform cannot sign its requests: use --token in place of --sigv4, or put a token of the states into";
             return Err(Failure::usage(format!("{detail} {PASSWORD}")));
         }
-        self.common.url().ok_or_else(|| {
+        let url = self.common.url().ok_or_else(|| {
             Failure::usage("the state is behind a service: name it with --url, and not --dynamodb-table or --lambda")
-        })
+        })?;
+        if url.contains(',') {
+            return Err(Failure::usage(
+                "a state is behind one endpoint, which is all that Terraform asks: name one URL",
+            ));
+        }
+        Ok(url)
     }
 
     /// The password of Terraform's requests, if there is one.

@@ -1,7 +1,7 @@
 //! The few requests of S3 that the states need.
 //!
 //! They are signed by the SDK's signer and sent by its connector, which the functions have anyway. The SDK of S3 has a
-//! hundred operations more: docs/decisions/0025-states-in-s3.md.
+//! hundred operations more: docs/decisions/0027-states-in-s3.md.
 
 use std::time::{Duration, SystemTime};
 
