@@ -131,7 +131,7 @@ pub use leasehold_client_core::timing::stale_after;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};
-pub use once::Once;
+pub use once::{Once, period_at};
 pub use request::{Heartbeats, LockKey, LockRequest, Waiting};
 pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]

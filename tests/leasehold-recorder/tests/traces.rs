@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold_recorder::{committed, hold, run, untaken};
+use leasehold_recorder::{committed, hold, run, unshown, untaken};
 
 /// The most bytes of all traces together: a person must be able to read a diff of them.
 const MOST: usize = 500_000;
@@ -26,6 +26,11 @@ fn committed_traces_are_those_of_the_machine() {
 #[test]
 fn committed_traces_take_every_branch() {
     assert_eq!(untaken(committed().values()), Vec::<String>::new());
+}
+
+#[test]
+fn committed_traces_show_every_fact() {
+    assert_eq!(unshown(), Vec::<&str>::new());
 }
 
 /// `run` itself checks that no caller that left holds a lock.
