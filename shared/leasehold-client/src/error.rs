@@ -193,7 +193,8 @@ impl Error {
 
     /// The process was suspended: the lease may have run out meanwhile.
     pub(crate) fn suspended() -> Self {
-        let message = "the process was suspended, and no heartbeat was answered since: whether the lock is held is unknown";
+        let message =
+            "the process was suspended, and no heartbeat was answered since: whether the lock is held is unknown";
         Self::new(ErrorKind::Unavailable, message)
     }
 

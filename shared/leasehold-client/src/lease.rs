@@ -566,9 +566,10 @@ mod tests {
                         });
                         (200, grant)
                     }
-                    "/v1/heartbeat" if is_taken => {
-                        (409, json!({ "type": "lost", "status": 409, "title": "t", "detail": "d", "reason": "taken-over" }))
-                    }
+                    "/v1/heartbeat" if is_taken => (
+                        409,
+                        json!({ "type": "lost", "status": 409, "title": "t", "detail": "d", "reason": "taken-over" }),
+                    ),
                     "/v1/heartbeat" => {
                         let lease = LEASE.as_millis();
                         (200, json!({ "recordVersionNumber": "w", "leaseDurationMs": lease, "fencingToken": 1 }))

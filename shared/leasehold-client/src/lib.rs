@@ -77,7 +77,8 @@
 //!
 //! A process that was paused while it held a lock cannot know it in time. Hand [`Guard::fencing_token`] to the resource
 //! with every write, and let the resource refuse lower ones. Durations are measured by the operating system's
-//! monotonic clock, which on Linux stands still while the machine is suspended.
+//! monotonic clock, which on Linux stands still while the machine is suspended. Where the wall clock tells of a
+//! suspension, a guard believes in nothing until a heartbeat was answered.
 
 mod acquire;
 mod attempt;

@@ -28,7 +28,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// All facts, each of which the committed traces show.
-    pub(crate) const ALL: [&'static str; 27] = [
+    pub(crate) const ALL: [&'static str; 29] = [
         "somebody waits",
         "a mark is remembered",
         "the last caller by hand leaves in a pause",
@@ -56,6 +56,8 @@ impl Facts {
         "refused past the end",
         "a repeat has the cap of its first sending",
         "a suspension during a heartbeat",
+        "a heartbeat follows a suspension",
+        "none does where the caller sends them",
     ];
 
     /// Returns what a step shows.
@@ -83,16 +85,15 @@ impl Facts {
         let others = self.waiting.iter().filter(|call| Some(**call) != leaves).count();
         let first_sent = before.turns().open().map(|open| open.first_sent);
         let is_exact = |lease: Duration| first_sent.is_some_and(|sent| sent + terms.believed(lease) == time);
-        let late_sending = |action: &Action<String>| {
-            matches!(action, Action::Send { beat, .. } if beat.first_sent < time && after.valid(time))
-        };
+        let late_sending = |action: &Action<String>| matches!(action, Action::Send { beat, .. } if beat.first_sent < time && after.valid(time));
         let fails = |action: &Action<String>| matches!(action, Action::Finish { outcome: Outcome::Failed { .. }, .. });
         let lost = step.actions.iter().any(|action| matches!(action, Action::Lost { .. }));
         let was_valid_until_now = before.valid(time.saturating_sub(MS)) && !before.valid(time) && was_held;
         let is_past = matches!(event, Event::Tick) && is_held && self.told.len() < self.risks && time >= after.until();
-        let warns_again = step.actions.iter().any(
-            |action| matches!(action, Action::AtRisk { risk, .. } if self.told_before.contains(risk)),
-        );
+        let warns_again = step
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::AtRisk { risk, .. } if self.told_before.contains(risk)));
         let wanted = matches!(reply, Some(Reply::Renewed { wanted: true, .. }));
         let renewed = matches!(reply, Some(Reply::Renewed { .. }));
         let is_told = |call: u64, all: bool| self.ended.get(&call).is_some_and(|end| (*end == Outcome::Ended) == all);
@@ -126,6 +127,8 @@ impl Facts {
             (branch == "refused" || branch == "asked-in-vain") && lost,
             step.actions.iter().any(late_sending),
             branch == "suspended" && before.under_way().is_some(),
+            branch == "suspended" && before.under_way().is_none() && after.under_way().is_some(),
+            branch == "suspended" && is_manual && after.under_way().is_none(),
         ];
         self.note(event, step, is_past);
         Self::ALL.into_iter().zip(shown).filter(|(_, is_shown)| *is_shown).map(|(fact, _)| fact).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_client_core::holder::{Action, Beats, Event, Grant, Outcome, Reply, Return, State, Step, Terms};
 use leasehold_client_core::{Cause, Holder, LossReason, Numbered, timing};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::chance::{Draws, SplitMix64};
 use crate::facts::Facts;
@@ -281,8 +281,7 @@ impl World {
                 }
             }
             Happening::Asked => {
-                let line = json!({ "holder": self.name, "at": form::ms(self.time()), "belief": self.belief() });
-                self.trace.lines.push(line);
+                self.trace.lines.push(form::asked(&self.name, &self.holder, self.time()));
             }
             Happening::Freeze(length, hides) => {
                 self.thaws = self.now + length;
@@ -347,10 +346,6 @@ impl World {
         if let Event::Leave { call } = event {
             self.calls.insert(*call, true);
         }
-    }
-
-    fn belief(&self) -> Value {
-        form::belief(&self.holder, self.time())
     }
 
     fn carry_out(&mut self, action: Action<String>) {

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use facts::Facts;
 pub use holding::hold;
 use leasehold_client_core::{Branch, holder};
+pub use scripts::scripted;
 pub use world::{Trace, run};
 
 /// A rule that has a file of traces, and the branches that show it.
@@ -85,7 +86,7 @@ pub fn committed() -> BTreeMap<&'static str, String> {
 fn chosen() -> impl Iterator<Item = (&'static str, Trace)> {
     let (mut shown, mut more) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
     let is_short = |(rule, trace): &(&str, Trace)| !is_of_holder(rule) || trace.lines.len() <= LONGEST;
-    let scripted = scripts::scripted().map(|trace| (rule_of(&HOLDER, &trace), trace));
+    let scripted = scripted().map(|trace| (rule_of(&HOLDER, &trace), trace));
     let mut traces: Vec<_> = scripted.chain(all(0, SEEDS)).filter(is_short).collect();
     // A holder beats on and on: its short traces come first.
     traces.sort_by_key(|(rule, trace)| if is_of_holder(rule) { trace.lines.len() } else { 0 });

@@ -107,11 +107,17 @@ fn scripts() -> Vec<Script> {
         ("suspended-during-a-heartbeat", kept, vec![
             (0, Start), (250, Tick), (260, Suspended), (270, answer(1, RENEWED)), (280, answer(2, RENEWED)),
         ]),
+        ("heartbeat-follows-a-suspension", kept, vec![
+            (0, Start), (100, Suspended), (110, answer(1, RENEWED)), (120, Suspended), (130, Release),
+        ]),
+        ("caller-by-hand-is-suspended", by_hand, vec![
+            (0, Start), (100, Suspended), (110, renew(1)), (120, answer(1, RENEWED)),
+        ]),
     ]
 }
 
 /// Runs the scripts, and returns their traces.
-pub(crate) fn scripted() -> impl Iterator<Item = Trace> {
+pub fn scripted() -> impl Iterator<Item = Trace> {
     scripts().into_iter().enumerate().map(|(seed, (name, terms, events))| {
         let grant = Grant { sent: Duration::ZERO, lease: LEASE, token: 1, sequence: 1 };
         let name = format!("holder-{name}");
@@ -122,6 +128,8 @@ pub(crate) fn scripted() -> impl Iterator<Item = Trace> {
         for (at, event) in events {
             record(&mut trace, &mut facts, &mut holder, &mut draws, &name, &event, MS * at);
         }
+        // Belief is asked, also where no event has told the end.
+        trace.lines.push(form::asked(&name, &holder, LEASE * 5));
         trace
     })
 }
