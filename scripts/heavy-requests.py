@@ -3,7 +3,7 @@
 
 Usage: scripts/heavy-requests.py [SECONDS [FILE]]. The binary is target/debug/leasehold, or $LEASEHOLD_BINARY. The data
 are in FILE, or in memory. Prints a table: the time of one such request alone, and the latencies of GET /v1/health and
-of heartbeats beside four callers that never stop.
+of heartbeats beside four callers that never stop, with those of a probe that only sleeps: the delays of the machine.
 """
 
 import json
@@ -18,12 +18,18 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from steady import Steady, figures
+
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
 ITEMS = 1000
 MEMBERS = 80
 """Attributes of an item: a page of 1 MB holds a thousand such items."""
 ATTACKERS = 4
+HOLDERS = 10
+PAUSE = 0.05
+"""Seconds between two heartbeats of one holder."""
 
 
 def expression(parts, separator):
@@ -199,25 +205,8 @@ class Service:
         return answer.status, content
 
 
-def beside(service, seconds):
-    """Latencies in ms of health checks and heartbeats, one after the other."""
-    health, heartbeats = [], []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for latencies, request in [
-            (health, lambda: service.exchange(service.url, "GET", "/v1/health")),
-            (heartbeats, lambda: service.post("/v1/heartbeat", {"key": "held", "leaseId": "l"})),
-        ]:
-            began = time.monotonic()
-            status, content = request()
-            latencies.append((time.monotonic() - began) * 1000)
-            assert status == 200, content
-        time.sleep(0.002)
-    return health, heartbeats
-
-
-def attacked(service, name, path, body, seconds):
-    """The time of one such request alone, and the latencies beside four callers."""
+def attacked(service, steady, name, path, body, seconds):
+    """The time of one such request alone, and what the steady callers saw beside four that repeat it."""
     alone = []
     for _ in range(3):
         began = time.monotonic()
@@ -231,23 +220,25 @@ def attacked(service, name, path, body, seconds):
             service.post(path, body)
 
     threads = [threading.Thread(target=attack) for _ in range(ATTACKERS)]
+    steady.seen()
     for thread in threads:
         thread.start()
     try:
-        return statistics.median(alone), *beside(service, seconds)
+        time.sleep(seconds)
+        return statistics.median(alone), steady.seen()
     finally:
         stop.set()
         for thread in threads:
             thread.join()
 
 
-def row(name, alone, health, heartbeats):
-    def figures(latencies):
-        latencies = sorted(latencies)
-        late = latencies[int(len(latencies) * 0.999)]
-        return f"{statistics.median(latencies):.0f} / {late:.0f} / {latencies[-1]:.0f}"
-
-    print(f"| {name} | {alone} | {figures(health)} | {figures(heartbeats)} |", flush=True)
+def row(name, alone, seen):
+    """Prints a row of the table."""
+    assert not seen.failures, seen.failures[:3]
+    print(
+        f"| {name} | {alone} | {figures(seen.health)} | {figures(seen.heartbeats)} | {figures(seen.probe)} |",
+        flush=True,
+    )
 
 
 def main():
@@ -255,14 +246,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         service = Service(folder, ["--db", sys.argv[2]] if len(sys.argv) > 2 else ["--memory"])
         try:
-            print(
-                "| request | one alone, ms | health beside four: median / p99.9 / longest, ms | heartbeat, the same |"
-            )
-            print("|---|---|---|---|")
-            row("none", "-", *beside(service, seconds))
+            steady = Steady(service.url.removeprefix("http://").rstrip("/"), HOLDERS, PAUSE)
+            print("| request | one alone, ms | health: p50 / p99 / p99.9 / longest, ms | heartbeat | probe |")
+            print("|---|---|---|---|---|")
+            time.sleep(seconds)
+            row("none", "-", steady.seen())
             for name, path, body in attacks():
-                alone, health, heartbeats = attacked(service, name, path, body, seconds)
-                row(name, f"{alone:.0f}", health, heartbeats)
+                alone, seen = attacked(service, steady, name, path, body, seconds)
+                row(name, f"{alone:.0f}", seen)
+            steady.end()
         finally:
             service.process.terminate()
             service.process.wait()

@@ -14,6 +14,7 @@ import random
 import resource
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -23,14 +24,16 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
+from steady import Seen, Steady, figures, share
+
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
 MAX_MEGABYTES = 128
-LEASE_MS = 10_000
 PAUSE = 0.5
 """Seconds between two heartbeats of one holder."""
-LATE = 3.0
-"""Seconds after which a heartbeat is late: a third of the lease, when a client would send the next one."""
+LATE_MS = 3000
+"""Milliseconds after which a heartbeat is late: a third of the lease, when a client would send the next one."""
 TURN = 5.0
 """Seconds of each load."""
 
@@ -40,6 +43,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("seconds", nargs="?", type=float, default=60.0, help="of all loads together (60)")
     parser.add_argument("--holders", type=int, default=10, help="holders of a lock each (10)")
+    parser.add_argument("--pause", type=float, default=PAUSE, help="seconds between two heartbeats of a holder (0.5)")
     parser.add_argument("--descriptors", type=int, default=1024, help="file descriptors of the service (1024)")
     parser.add_argument("--scale", type=float, default=1.0, help="factor of the connections of each load (1)")
     return parser.parse_args()
@@ -157,33 +161,6 @@ class Caller:
         lease_id = str(uuid.uuid4())
         self.call("/v1/acquire", {"key": key, "ownerName": self.token, "leaseId": lease_id})
         self.call("/v1/release", {"key": key, "leaseId": lease_id})
-
-
-class Holder(threading.Thread):
-    """Keeps one lock, and counts how long its heartbeats take."""
-
-    def __init__(self, service: Service, number: int) -> None:
-        """Acquires the lock."""
-        super().__init__(daemon=True)
-        self.caller, self.key = Caller(service, "steady"), f"steady/{number}"
-        body = {"key": self.key, "ownerName": "steady", "leaseId": self.key, "leaseDurationMs": LEASE_MS}
-        self.token = self.caller.call("/v1/acquire", body)["fencingToken"]
-        self.latencies: list[float] = []
-        self.failures: list[str] = []
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        """Renews the lock until the end."""
-        while not self.ended.wait(PAUSE):
-            started = time.monotonic()
-            try:
-                beat = self.caller.call("/v1/heartbeat", {"key": self.key, "leaseId": self.key})
-            except (Refused, HTTPException, OSError) as error:
-                self.failures.append(f"{self.key}: {error!r}")
-                continue
-            self.latencies.append(time.monotonic() - started)
-            if beat["fencingToken"] != self.token:
-                self.failures.append(f"{self.key}: another token, {beat}")
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
@@ -414,41 +391,36 @@ def main() -> None:
             service.stop()
 
 
+def show(name: str, seen: Seen, service: Service) -> Seen:
+    """Prints a row of the table."""
+    row = [name, len(seen.heartbeats), figures(seen.heartbeats), figures(seen.probe), service.megabytes("VmHWM")]
+    print(f"| {' | '.join(map(str, row))} |", flush=True)
+    return seen
+
+
 def report(service: Service, seconds: float) -> None:
     """Runs the loads beside the holders. Raises an `AssertionError` where the service did not hold."""
     fill(service)
     before = cost(service)
-    holders = [Holder(service, number) for number in range(OPTIONS.holders)]
-    for holder in holders:
-        holder.start()
-    begun, turn = time.monotonic(), 0
+    steady = Steady("{}:{}".format(*service.address), OPTIONS.holders, OPTIONS.pause, service.tokens["steady"])
+    print("| neighbour | heartbeats | p50 / p99 / p99.9 / longest, ms | the probe, the same | memory at most, MB |")
+    print("|---|---|---|---|---|")
+    begun, turn, total = time.monotonic(), 0, Seen([], [], [], [])
     while time.monotonic() < begun + seconds or turn < len(LOADS):
         load = LOADS[turn % len(LOADS)]
-        seen = [len(holder.latencies) for holder in holders]
         load(service, time.monotonic() + min(TURN, seconds / len(LOADS)))
-        beats = sorted(beat for holder, first in zip(holders, seen, strict=True) for beat in holder.latencies[first:])
-        worst = f"{beats[-1] * 1000:7.0f}" if beats else "      -"
-        print(
-            f"{load.__name__:20} {len(beats):4} heartbeats, worst {worst} ms, {service.megabytes('VmHWM'):4} MB",
-            flush=True,
-        )
+        total += show(load.__name__.replace("_", " "), steady.seen(), service)
         turn += 1
-    for holder in holders:
-        holder.ended.set()
-        holder.join()
-    failures = [failure for holder in holders for failure in holder.failures]
-    beats = sorted(beat for holder in holders for beat in holder.latencies)
+    show("all", total, service)
     broken_token_file(service)
-    for holder in holders:
-        again = holder.caller.call("/v1/heartbeat", {"key": holder.key, "leaseId": holder.key})
-        assert again["fencingToken"] == holder.token, again
+    steady.seen()
+    time.sleep(2 * OPTIONS.pause)
+    total.failures += steady.seen().failures
+    steady.end()
     after, highest = cost(service), service.megabytes("VmHWM")
-    p99, p999 = (beats[len(beats) * share // 1000] * 1000 for share in (990, 999))
-    worst = f"p99 {p99:.0f} ms, p99.9 {p999:.0f} ms, worst {beats[-1] * 1000:.0f} ms"
-    print(f"{len(beats)} heartbeats: {worst}; {highest} MB at most")
     print(f"a lock and its release cost {before:.2f} ms of the processor before, and {after:.2f} ms after")
-    assert not failures, f"{len(failures)} failures, such as {failures[:3]}"
-    assert beats[-1] < LATE, "a heartbeat was late"
+    assert not total.failures, f"{len(total.failures)} failures, such as {total.failures[:3]}"
+    assert share(total.heartbeats, 1000) < LATE_MS, "a heartbeat was late"
     assert highest <= MAX_MEGABYTES, "the memory is not bounded"
     assert after < before * 2.5, "the service is slower than before"  # 1.0 and 1.4 times were seen
 

@@ -13,7 +13,7 @@ machine's monotonic clock), `who` and `event`:
   waiting     its process is alive, and waits                     claim
   granted     it was granted                                      claim, token
   refused     one request was refused                             claim; judges: the dead were to be judged for it
-  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed)
+  left        it waits no longer; its ticket may be withdrawn     claim, error (the name of the client's, if it failed), detail
   believed    the holder asked its guard, which said "held"       claim; `at` is before the question
   keeping     permits are about to be given back                  claim, permits (the rest)
   releasing   a release leaves                                    claim
@@ -61,7 +61,7 @@ class Claim:
         self.token = self.granted = self.refused = self.left = self.releasing = self.released = self.completing = (
             self.completed
         ) = None
-        self.judges, self.error = False, None
+        self.judges, self.error, self.detail = False, None, None
         self.believed, self.alive, self.keeping = [], [event["at"]], []
 
     def __str__(self):
@@ -140,7 +140,7 @@ class History:
             else:
                 setattr(claim, kind, at)
                 claim.token = event.get("token", claim.token)
-                claim.error = event.get("error", claim.error)
+                claim.error, claim.detail = event.get("error", claim.error), event.get("detail", claim.detail)
                 claim.judges |= event.get("judges", False)
 
     def capacity(self, key, start, end):
@@ -165,8 +165,7 @@ class History:
 
 
 def judge(views):
-    """Notes in each entry of the views for how long its version has been the same, beyond its lease: `dead_for`. And
-    for how long its permits must have come back to those who wait: `back_for`."""
+    """Notes in each entry of the views for how long its version has been the same, beyond its lease: `dead_for`."""
     first = {}
     for view in views:
         seen = {}
@@ -174,14 +173,17 @@ def judge(views):
             since = first.get((entry["id"], entry["version"]), view["at"])
             seen[entry["id"], entry["version"]] = since
             entry["dead_for"] = view["asked"] - since - entry["leaseMs"] * 1_001_000
-            entry["back_for"] = entry["dead_for"] - min(entry["leaseMs"] * 1_000_000, LOOK)
         first = seen
 
 
-def free(view, dead_for=None):
-    """The permits that are available, or have come back from the dead: to a waiter, or after so long."""
-    back = [one for one in view["holders"] if (one["back_for"] > 0 if dead_for is None else one["dead_for"] > dead_for)]
-    return view["available"] + sum(entry["permits"] for entry in back)
+def free(view, is_back):
+    """The permits that are available, or have come back from the dead."""
+    return view["available"] + sum(entry["permits"] for entry in view["holders"] if is_back(entry))
+
+
+def dead_longer_than(time):
+    """Tells entries whose lease ended so long ago."""
+    return lambda entry: entry["dead_for"] > time
 
 
 def over_full(key, history, spans):
@@ -378,7 +380,7 @@ def may_be_dead(views, number, latest):
 def may_have_left(views, before, latest, permits):
     """Whether so many permits could have been free for five seconds, until the younger one took them."""
     recent = [view for view in views if latest - PASSED < view["asked"] and view["at"] <= before["at"]]
-    return all(free(view, -GAP) >= permits for view in recent)
+    return all(free(view, dead_longer_than(-GAP)) >= permits for view in recent)
 
 
 def pushed_in(history):
@@ -411,24 +413,37 @@ def stuck(history):
             elif view["asked"] - since > SLACK and waiter.waits(since, view["asked"]):
                 seconds = (view["asked"] - since) / SECOND
                 waits = f"{waiter} waits for {waiter.permits} permits of {key} for {seconds:.0f} s"
-                yield f"{waits}, while {free(view)} are free"
+                yield f"{waits}, while {free_to(waiter, view)} are free"
                 waiter = None
 
 
 def first_waiter(history, view):
     """The claim that is next by its ticket, where enough is free, and no ticket ahead could be alive."""
+    ahead = []
     for entry in sorted(view["queue"], key=lambda entry: entry["number"]):
         claim = history.claims.get(entry["owner"])
         if entry["permits"] > view["capacity"]:
             continue
         if claim and claim.waits(max(claim.asked, view["asked"] - GAP), view["asked"]):
-            return claim if free(view) >= entry["permits"] else None
+            is_next = all(is_dead_to(claim, view, other) for other in ahead)
+            return claim if is_next and free_to(claim, view) >= entry["permits"] else None
         ended = claim and any(
             end is not None and end < view["asked"] for end in (claim.granted, claim.refused, claim.released)
         )
-        if not ended and entry["dead_for"] <= 0:
-            return None
+        if not ended:
+            ahead.append(entry)
     return None
+
+
+def is_dead_to(claim, view, entry, after=0):
+    """Whether the claim, which judges by its own looks alone, has seen the entry for longer than its lease."""
+    seen_for = view["asked"] - claim.asked - entry["leaseMs"] * 1_001_000
+    return min(entry["dead_for"], seen_for) > after
+
+
+def free_to(claim, view):
+    """The permits that are available, or have come back from the dead to this waiter."""
+    return free(view, lambda entry: is_dead_to(claim, view, entry, min(entry["leaseMs"] * 1_000_000, LOOK)))
 
 
 def kept_from(history):
@@ -441,10 +456,11 @@ def kept_from(history):
                 view for view in history.views[key] if claim.asked <= view["asked"] and view["at"] <= claim.refused
             ]
             if views and all(
-                free(view, SLACK) >= claim.permits and all(entry["dead_for"] > SLACK for entry in view["queue"])
+                free(view, dead_longer_than(SLACK)) >= claim.permits
+                and all(entry["dead_for"] > SLACK for entry in view["queue"])
                 for view in views
             ):
-                yield f"{claim} was refused, while {free(views[0], SLACK)} permits of {key} were free or of the dead"
+                yield f"{claim} was refused, while {free(views[0], dead_longer_than(SLACK))} permits of {key} were free or of the dead"
 
 
 def done_twice(history):
@@ -475,7 +491,7 @@ def refused_wrongly(history):
     """An acquisition fails with an error that no fault explains."""
     for claim in history.claims.values():
         if claim.error in UNCALLED_FOR:
-            yield f"{claim} asked for {', '.join(claim.keys)}, and failed with {claim.error}"
+            yield f"{claim} asked for {', '.join(claim.keys)}, and failed with {claim.error}: {claim.detail}"
 
 
 RULES = {

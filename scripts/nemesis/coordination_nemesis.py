@@ -140,7 +140,7 @@ class Share:
         answer = agent.ask(order, lambda: note("waiting"))
         self.ends[answer.get("error", "granted" if "token" in answer else "held")] += 1
         if "token" not in answer:
-            note("left", error=answer.get("error"))
+            note("left", error=answer.get("error"), detail=answer.get("detail"))
             return
         note("granted", token=answer["token"])
         self.granted.update(order["keys"])

@@ -299,6 +299,14 @@ class CoordinationCheckerTest(unittest.TestCase):
         dead = entry("Z", number=1, lease=30_000)
         self.assertEqual(check(WAITERS, views(2, 40, (), [dead, entry("A", number=2)])), [])
 
+    def test_waiter_who_has_just_begun_sees_the_dead_for_a_lease_itself(self):
+        """Its process knows nothing of what others saw."""
+        dead = entry("Z", lease=60_000)
+        before, late = views(2, 102, [dead], [entry("A")]), [*asked(100, "A"), *waiting("A", 100, 220)]
+        for end, found in ((170, False), (200, True)):
+            after = views(102, end, [dead], [entry("A")])
+            self.assertEqual(bool(check(late, before, after)), found, end)
+
     def test_occurrence_that_was_reset_runs_again(self):
         reset = [event(2.5, "operator", "resetting", key="pool")]
         self.assertEqual(check(*BAD["done twice"], reset), [])

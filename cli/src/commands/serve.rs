@@ -82,6 +82,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "URL", group = "store")]
     dynamodb_endpoint: Option<String>,
 
+    /// Use a global table with strong consistency, which other regions use as well. There are no transactions then, and
+    /// the service removes expired rows itself.
+    #[arg(long, requires = "dynamodb_endpoint", env = "LEASEHOLD_MULTI_REGION")]
+    multi_region: bool,
+
     /// Let other DynamoDB clients reach the embedded tables, and make their own, on this port of the loopback
     /// interface, or at this address and port. Beyond this machine, --dynamodb-credentials is needed.
     #[arg(
@@ -113,8 +118,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", env = "LEASEHOLD_SORT_KEY")]
     sort_key: Option<String>,
 
-    /// The time for which a row stays after its lease, before DynamoDB's TTL may delete it. (The embedded engine
-    /// deletes nothing.)
+    /// The time for which a row stays after its lease. Then it may be deleted: by DynamoDB's TTL, or by this service in
+    /// tables of its own.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -369,6 +374,7 @@ impl ServeArgs {
             },
             policy: Policy { retention_seconds: self.retention_seconds, clock_skew_ms: self.clock_skew_ms },
             takeover_clock_check: self.takeover_clock_check,
+            multi_region: self.multi_region,
             history: self.history.map(|retention| HistorySettings { table: self.history_table.clone(), retention }),
             transaction_table: self.transaction_table.clone(),
             transaction_policy: transactions::Policy {
@@ -387,6 +393,11 @@ impl ServeArgs {
             (None, true) => "in memory, gone when this stops".to_owned(),
             (None, false) => format!("in the file {}", self.db.display()),
         };
+        let tables = if self.multi_region {
+            format!("{}, in several regions", self.table)
+        } else {
+            format!("{} and {}", self.table, self.transaction_table)
+        };
         let sort_key = if self.sort_key.is_some() { r#","sortKey":"1""# } else { "" };
         let exposed = exposed.map_or_else(String::new, |address| {
             let scheme = if self.tls_cert.is_some() && !address.ip().is_loopback() { "https" } else { "http" };
@@ -401,13 +412,11 @@ impl ServeArgs {
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
             "Leasehold listens on {url}\n  \
-               tables    {} and {}, {store}\n\
+               tables    {tables}, {store}\n\
              {exposed}{states}  \
                console   {url}{}\n  \
                try       curl{token} --json '{{\"key\":\"hello\",\"ownerName\":\"me\"{sort_key}}}' {url}/v1/acquire\n  \
                stop      Ctrl-C",
-            self.table,
-            self.transaction_table,
             console::PATH
         ));
     }

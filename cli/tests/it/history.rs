@@ -106,3 +106,20 @@ async fn service_without_a_history_says_so() {
     let refused = end(elsewhere).await;
     assert!(refused.stderr.contains("The history needs a table of its own"), "{}", refused.stderr);
 }
+
+#[tokio::test]
+async fn row_that_nobody_uses_goes_after_its_retention() {
+    let folder = folder();
+    let more = ["--db", "locks.db", "--history", "7d", "--retention-seconds", "1", "--listen", "127.0.0.1:0"];
+    let served = Serve::spawn(command(folder.path(), &more)).await;
+    let body = |key: &str, lease_ms: u64| json!({ "key": key, "ownerName": "test", "leaseId": key, "leaseDurationMs": lease_ms });
+    assert_eq!(served.post("/v1/acquire", &body("kept", 60_000)).await.0, 200);
+    let (_, left) = served.post("/v1/acquire", &body("Moe", 1000)).await;
+    let entries = events(&served, 2, &[]).await;
+    assert_eq!(told(&entries), [("acquired", "test", None), ("expired", "test", None)]);
+    assert_eq!(served.get("kept").await["state"], "held");
+    // The lock is free, and no old token is given again.
+    let again = served.acquire("Moe", "again").await;
+    assert_eq!(again["outcome"], "created");
+    assert!(again["fencingToken"].as_u64() > left["fencingToken"].as_u64());
+}

@@ -18,7 +18,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Serve, command, end, folder, in_folder, leasehold, text_of, within};
+use crate::support::{PATIENCE, Serve, command, end, folder, in_folder, leasehold, pause, text_of, within};
 
 async fn take_and_release(serve: &Serve, key: &str, lease_id: &str) -> u64 {
     let body = json!({ "key": key, "ownerName": "me", "leaseId": lease_id });
@@ -225,6 +225,37 @@ async fn restart_under_systemd_refuses_no_request() {
     while let Some(answered) = clients.join_next().await {
         assert!(answered.expect("no request without an answer") > 0);
     }
+}
+
+/// systemd's own tool opens a port, and starts the service when the first client connects.
+#[tokio::test]
+async fn first_request_to_a_socket_of_systemd_starts_the_service() {
+    let folder = folder();
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port");
+    let serve = leasehold(folder.path());
+    let mut command = Command::new("systemd-socket-activate");
+    command.args(["--listen", &address.to_string()]).arg(serve.as_std().get_program());
+    command.args(["serve", "--db", "leasehold.db"]).current_dir(folder.path()).kill_on_drop(true);
+    if Command::new("systemd-socket-activate").arg("--version").output().await.is_err() {
+        return println!("nothing is shown: systemd-socket-activate is not installed");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let first = tokio::spawn({
+        let stop = Arc::clone(&stop);
+        async move {
+            while TcpStream::connect(address).await.is_err() {
+                pause(Duration::from_millis(20)).await;
+            }
+            acquire_until(stop, address, "k".to_owned(), true).await
+        }
+    });
+    let serve = Serve::spawn(command).await;
+    assert_eq!(serve.address(), address);
+    serve.until("k", |lock| lock["state"] == "held").await;
+    stop.store(true, Ordering::Relaxed);
+    assert!(first.await.expect("no request without an answer") > 0);
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await.0, Some(0));
 }
 
 /// A client that has connected and not yet asked is in no other list than that of the service. It has a second for its

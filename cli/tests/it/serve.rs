@@ -665,3 +665,37 @@ async fn watches_are_answered_when_the_service_stops() {
     assert_eq!(status_line(&mut watch).await, "HTTP/1.1 200 OK");
     assert_eq!(serve.ended().await, (Some(0), vec!["Stopped.".to_owned()]));
 }
+
+/// A table in several regions: the service makes none, and has no transactions there.
+#[tokio::test]
+async fn multi_region_has_no_transactions_and_makes_no_table() {
+    let dynamodb = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
+    let (endpoint, folder) = (exposed_url(&dynamodb), folder());
+    let elsewhere = |table: &str| {
+        let args = ["--listen", "127.0.0.1:0", "--dynamodb-endpoint", &endpoint, "--multi-region", "--table", table];
+        let mut command = command(folder.path(), &args);
+        command.env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "any").env("AWS_REGION", "us-east-1");
+        command
+    };
+    let Output { status, stderr, .. } = within(elsewhere("other").output()).await.expect("the binary is built");
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(status.code() == Some(1) && stderr.contains("no table other in this region"), "{stderr}");
+
+    let serve = Serve::spawn(elsewhere("leasehold")).await;
+    let tables = format!("  tables    leasehold, in several regions, at {endpoint}");
+    assert_eq!(serve.banner[1].trim_end_matches('/'), tables.trim_end_matches('/'));
+    serve.acquire("Moe", "lease").await;
+    for (path, body) in [
+        ("/v1/acquire-all", json!({ "ownerName": "me", "keys": [{ "key": "a" }, { "key": "b" }] })),
+        ("/v1/transactions/begin", json!({})),
+    ] {
+        let (status, problem) = serve.post(path, &body).await;
+        assert_eq!((status, &problem["type"]), (400, &json!("invalid-request")), "{path}: {problem}");
+        assert!(text(&problem["detail"]).contains("several regions"), "{path}: {problem}");
+    }
+    assert_eq!(dynamodb.get("Moe").await["state"], "held", "both use one table");
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}

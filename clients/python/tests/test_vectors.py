@@ -299,10 +299,16 @@ class Process:
     def end(self) -> None:
         """Drops the plans: no time comes on a clock that stands still, and a thread would wait for ever."""
         keeper = self.client._core.runtime._keeper  # type: ignore[attr-defined]
-        for task in list(keeper._due):
-            keeper.cancel(task)
-        for guard in self.core.live_guards():
-            guard._holder.state = "released"  # type: ignore[attr-defined]
+
+        def is_idle() -> bool:
+            for guard in self.core.live_guards():
+                guard._holder.state = "released"  # type: ignore[attr-defined]
+            # A task that runs just now may plan the next.
+            for task in list(keeper._due):
+                keeper.cancel(task)
+            return keeper_threads() == 0
+
+        eventually(is_idle)
 
 
 def numbers(case: Case) -> None:
@@ -323,7 +329,6 @@ def numbers(case: Case) -> None:
                 raise AssertionError(other)
     sent += process.transport.sent
     process.end()
-    eventually(lambda: keeper_threads() == 0)
     assert len(sent) == len(case["steps"])
     before: Call | None = None
     for step, call in zip(case["steps"], sent, strict=True):

@@ -201,6 +201,31 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await guard.release();
   });
 
+  test("copy of a refused request that is carried out late is found by its own caller", async () => {
+    await using proxy = await FaultProxy.start(service.url);
+    const [lock, pool] = [freshKey(), freshKey()];
+    const holder = (await newClient().semaphore(pool, 1).acquire()).granted();
+    const wanted = [lock, { key: pool, permits: 1, capacity: 1 }];
+    const waiting = newClient({ url: proxy.url, pollInterval: 50 }).acquireAll(wanted, { lease: 300, wait: 20_000 });
+    await eventually(() => proxy.calls("semaphore").length > 1, "it waits");
+    const [refused] = proxy.calls("acquire-all");
+    const request = {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(refused?.body),
+    };
+    const copied = holder.release().then(() => fetch(`${service.url}/v1/acquire-all`, request));
+    proxy.fault = async () => ((await copied).ok ? "pass" : "lose request");
+    const copy = await copied;
+    assert.equal(copy.status, 200);
+    const guard = jointOf(await waiting);
+    assert.ok(guard.fencingToken > ((await copy.json()) as { fencingToken: number }).fencingToken);
+    const [own] = (proxy.calls("acquire-all").at(-1)?.body["keys"] as { observed: unknown[] }[]).slice(1);
+    assert.equal(own?.observed.length, 1, "it named itself");
+    await guard.release();
+    assert.equal((await viewOf(pool)).available, 1);
+  });
+
   test("loss of permits is the loss of the lock beside them", async () => {
     const [key, pool] = [freshKey(), freshKey()];
     const wanted = [key, { key: pool, permits: 2, capacity: 3 }];

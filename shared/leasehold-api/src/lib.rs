@@ -42,7 +42,7 @@ mod watches;
 pub use execution::ExecutionSecret;
 pub use history::{Recorder, StreamBatch, image};
 pub use quota::Quota;
-pub use route::{Admitted, Answer, Input, Route, Routed, document};
+pub use route::{Admitted, Answer, Input, Route, Routed, document, no_transactions};
 pub use service::Service;
 pub use traced::OPERATION_TARGET;
 pub use transactions::TransactionService;

@@ -11,6 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
+use crate::traced::{operation_span, traced};
 use crate::{Service, TransactionService, parse};
 
 /// The maximum size of an answer about transactions. A Lambda function's answer has at most 6 MB, and contains the
@@ -121,12 +122,34 @@ pub fn document(answer: &impl Serialize) -> Box<RawValue> {
     to_raw_value(answer).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
+/// Returns the refusal of an operation that needs transactions, where the locks are in several regions.
+pub fn no_transactions(operation: &Operation) -> Problem {
+    let instead = match operation.subject {
+        Subject::Transaction => "",
+        Subject::Lock | Subject::Semaphore => " Acquire the keys one after another, everywhere in the same order.",
+    };
+    let name = operation.name;
+    let detail = format!(
+        "This service has no {name}: its locks are in several regions, where there are no transactions.{instead}"
+    );
+    Problem::new(ProblemType::InvalidRequest, detail)
+}
+
+/// Refuses an operation that needs transactions before anything else, where the locks are in several regions.
+async fn check_regions(is_multi_region: bool, operation: &Operation, caller: &Caller) -> Result<(), Problem> {
+    if !(is_multi_region && operation.needs_transactions()) {
+        return Ok(());
+    }
+    traced(operation_span(operation.name, "", caller), async { Err(no_transactions(operation)) }).await
+}
+
 /// Binds operations to the methods that carry them out. The types of both must agree.
 macro_rules! routes {
     (|$service:ident: &$type:ty, $caller:ident, $request:ident| { $($name:ident => $work:expr,)+ }) => {
         impl Routed for $type {
             const ROUTES: &'static [Route<Self>] = &[$(Route::new(operation::$name.operation(), |$service, $caller, input| {
                 Box::pin(async move {
+                    check_regions($service.is_multi_region, &operation::$name, $caller).await?;
                     let $request = request(&operation::$name, input)?;
                     answer(&operation::$name, &$work.await?)
                 })
@@ -157,7 +180,7 @@ routes!(|service: &Service, caller, request| {
     SEMAPHORE_GET => service.get_semaphore(caller, request),
 });
 
-routes!(|service: &TransactionService, _caller, request| {
+routes!(|service: &TransactionService, caller, request| {
     BEGIN => service.begin(request),
     ADD => service.add(request),
     COMMIT => service.commit(request),

@@ -43,6 +43,7 @@ pub struct Service {
     seal: Option<Arc<Seal>>,
     pub(crate) quota: Arc<Quota>,
     pub(crate) history: Option<HistoryTable>,
+    pub(crate) is_multi_region: bool,
 }
 
 impl Service {
@@ -55,7 +56,14 @@ impl Service {
             seal: None,
             quota: Arc::default(),
             history: None,
+            is_multi_region: false,
         }
+    }
+
+    /// Refuses what needs transactions of DynamoDB: the table is in several regions.
+    #[must_use]
+    pub fn multi_region(self, is_multi_region: bool) -> Self {
+        Self { is_multi_region, ..self }
     }
 
     /// Makes a takeover by an observed version also require that the server's clock is past the lease, by more than the

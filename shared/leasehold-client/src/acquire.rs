@@ -76,7 +76,7 @@ impl Client {
             Ok(guard) => Ok(Acquisition::Granted(guard)),
             Err(error) => match error.kind() {
                 ErrorKind::Held(lock) => {
-                    let observation = self.saw(&request.key, lock);
+                    let observation = self.memory().saw(&request.key, lock);
                     Ok(Acquisition::Held(Held { lock: lock.clone(), observation }))
                 }
                 _ => Err(error),
@@ -104,7 +104,7 @@ impl Client {
         let mut seen = None;
         let mut patience = Patience::new(self, &request.key, pursuit.owner_name.clone());
         // A caller that returns to a key at once would starve the waiters, where there are some.
-        let mut pause = self.returns(&request.key, request.poll_interval);
+        let mut pause = self.memory().returns(&request.key, request.poll_interval);
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
@@ -127,7 +127,7 @@ impl Client {
             pause = match error.kind() {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
-                    let observation = self.saw(&request.key, lock);
+                    let observation = self.memory().saw(&request.key, lock);
                     budget.saw(observation.record_version_number(), observation.stale_after());
                     if budget.is_over() {
                         return Ok(Acquisition::Held(Held { lock: lock.clone(), observation }));
@@ -190,7 +190,7 @@ impl<'a> Pursuit<'a> {
     /// The version that may be named: the client has seen it for its lease.
     fn stale(&self) -> Option<String> {
         match self.request.staleness {
-            Staleness::Rvn => self.client.stale(&self.request.key),
+            Staleness::Rvn => self.client.memory().stale(&self.request.key),
             Staleness::Clock => None,
         }
     }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
-use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,26 +15,24 @@ use leasehold_wire::{
     BreakRequest, GetRequest, HealthResponse, HeartbeatResponse, HistoryEntry, HistoryRequest, ListRequest, Lock,
     LockState, OccurrenceRequest, OccurrenceResponse, ReleaseOutcome, Secret, UnreadableRow, WantRequest,
 };
-use lru::LruCache;
 use tokio::sync::Notify;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-use crate::clock::{Instant, chance, deadline, fresh_uuid, millis, sleep};
+use crate::clock::{Instant, deadline, fresh_uuid, millis, sleep};
 use crate::error::ending;
 use crate::guard::work_under;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
 use crate::lease::{Granted, Lease, Sending};
-use crate::observation::Observations;
+use crate::memory::Memory;
 use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
-use crate::semaphore::seen::Semaphores;
 use crate::subject::Subject;
-use crate::timing::{Returning, SLACK, leave_bound, return_pause};
+use crate::timing::{SLACK, leave_bound};
 use crate::{
-    Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Observation, Release, Released,
-    SavedObservation, Transport,
+    Error, ErrorKind, Guard, Handover, Heartbeat, LockKey, LockRequest, Loss, Release, Released, SavedObservation,
+    Transport,
 };
 
 /// The default lease of the Java client.
@@ -48,9 +44,6 @@ const RETRY_BUDGET: Duration = Duration::from_secs(10);
 /// The largest difference of the wall clocks that measure saved observations.
 const CLOCK_MARGIN: Duration = Duration::from_secs(1);
 
-/// The number of keys whose release a client remembers. A client that forgets a release returns to the key at once.
-const MAX_RELEASED: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
-
 /// One caller of the service. The client is cheap to clone, and all clones are the same caller.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
@@ -60,26 +53,10 @@ struct Inner {
     owner_name: String,
     default_lease: Duration,
     retry_budget: Duration,
-    observations: Mutex<Observations>,
-    semaphores: Mutex<Semaphores>,
-    /// The times of the last releases by this client.
-    released: Mutex<LruCache<LockKey, LastRelease>>,
+    memory: Memory,
     held: Mutex<HeldLocks>,
     keeper: Keeper,
-    /// Whether the service has watches, as far as is known.
-    can_watch: AtomicBool,
     closing: Notify,
-}
-
-/// The last release of a lock by one client.
-struct LastRelease {
-    at: Instant,
-    /// The first release of a series after which the client returned at once.
-    first: Instant,
-    /// Whether somebody waited. True until the service says otherwise.
-    was_wanted: bool,
-    /// Whether the client returned at once.
-    returned: bool,
 }
 
 /// All locks that one client holds.
@@ -185,12 +162,9 @@ impl ClientBuilder {
             owner_name: self.owner_name.unwrap_or_else(default_owner),
             default_lease: self.default_lease,
             retry_budget: self.retry_budget,
-            observations: Mutex::new(Observations::new(self.clock_margin)),
-            semaphores: Mutex::default(),
-            released: Mutex::new(LruCache::new(MAX_RELEASED)),
+            memory: Memory::new(self.clock_margin),
             held: Mutex::default(),
             keeper: Keeper::default(),
-            can_watch: AtomicBool::new(true),
             closing: Notify::new(),
         }))
     }
@@ -531,20 +505,13 @@ impl Client {
 
     /// Returns this client's observations of locks that others hold, for a later process.
     pub fn save_observations(&self) -> Vec<SavedObservation> {
-        let locks = self.observations().save();
-        locks.into_iter().chain(self.semaphores().save()).collect()
+        self.memory().save()
     }
 
     /// Continues the observations of an earlier process, measured by the wall clock. The clocks of all processes that
     /// share observations must agree within [`ClientBuilder::clock_margin`].
     pub fn load_observations(&self, saved: impl IntoIterator<Item = SavedObservation>) {
-        let (entries, locks): (Vec<_>, Vec<_>) = saved.into_iter().partition(|saved| saved.entry_id.is_some());
-        let margin = {
-            let mut observations = self.observations();
-            observations.load(locks);
-            observations.clock_margin
-        };
-        self.semaphores().load(entries, margin);
+        self.memory().load(saved);
     }
 
     /// Releases every lock of this client, and waits for the background task. One failure does not stop the others.
@@ -628,8 +595,8 @@ impl Client {
         &self.0.closing
     }
 
-    pub(crate) fn can_watch(&self) -> &AtomicBool {
-        &self.0.can_watch
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.0.memory
     }
 
     /// Runs a job that lasts for as long as something is held.
@@ -642,21 +609,13 @@ impl Client {
         self.0.keeper.run_short(job);
     }
 
-    pub(crate) fn saw(&self, key: &LockKey, lock: &Lock) -> Observation {
-        self.observations().observe(key, lock, Instant::now())
-    }
-
-    pub(crate) fn stale(&self, key: &LockKey) -> Option<String> {
-        self.observations().stale(key)
-    }
-
     /// Keeps a lock.
     ///
     /// # Errors
     /// The client was closed meanwhile: the lock is released.
     pub(crate) fn keep(&self, lease: Lease, keeping: &Keeping) -> Result<Guard, Error> {
         if lease.subject == Subject::Lock {
-            self.observations().forget(&lease.key);
+            self.memory().forget(&lease.key);
         }
         let lease = Arc::new(lease);
         let mut held = self.held();
@@ -742,12 +701,7 @@ impl Client {
     }
 
     fn send_release(&self, lease: &Arc<Lease>, release: Release) -> oneshot::Receiver<Result<Released, Error>> {
-        let at = Instant::now();
-        if lease.subject == Subject::Lock {
-            let mut released = self.released();
-            let first = released.get(&lease.key).filter(|last| last.returned).map_or(at, |last| last.first);
-            released.put(lease.key.clone(), LastRelease { at, first, was_wanted: true, returned: false });
-        }
+        let released_at = (lease.subject == Subject::Lock).then(|| self.memory().releases(&lease.key));
         let (reply, answer) = oneshot::channel();
         let (client, until) = (self.clone(), self.until());
         let release = Release { fencing_token: Some(lease.fencing_token()), ..release };
@@ -760,8 +714,8 @@ impl Client {
             let result = persist(until, send).await;
             lease.returned(&result);
             let result = result.map(|answer| {
-                if let Some(last) = client.released().get_mut(&lease.key).filter(|last| last.at == at) {
-                    last.was_wanted = answer.wanted;
+                if let Some(at) = released_at {
+                    client.memory().released_at(&lease.key, at, answer.wanted);
                 }
                 answer.outcome.into()
             });
@@ -778,18 +732,6 @@ impl Client {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(Error::abandoned()),
         }
-    }
-
-    /// Notes that the client returns to a key that it released. Returns the pause before its first request.
-    pub(crate) fn returns(&self, key: &LockKey, poll_interval: Option<Duration>) -> Duration {
-        let mut released = self.released();
-        let Some(last) = released.get_mut(key) else { return Duration::ZERO };
-        let released_ago = last.at.elapsed();
-        let unwanted_for = (!last.was_wanted).then(|| last.first.elapsed());
-        let returning = Returning { released_ago, unwanted_for };
-        let pause = return_pause(Some(returning), poll_interval, chance());
-        last.returned = returning.is_at_once();
-        pause
     }
 
     /// Marks a lock that another caller holds, in the background.
@@ -809,19 +751,6 @@ impl Client {
     /// Whether this client itself holds the lock.
     pub(crate) fn holds(&self, key: &LockKey) -> bool {
         self.held().shared.values().any(|shared| shared.lease.subject == Subject::Lock && shared.lease.key == *key)
-    }
-
-    fn released(&self) -> MutexGuard<'_, LruCache<LockKey, LastRelease>> {
-        self.0.released.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// This client's observations of semaphores.
-    pub(crate) fn semaphores(&self) -> MutexGuard<'_, Semaphores> {
-        self.0.semaphores.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn observations(&self) -> MutexGuard<'_, Observations> {
-        self.0.observations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, HeldLocks> {

@@ -99,6 +99,7 @@ mod keeping;
 mod lambda_transport;
 mod lease;
 mod loss;
+mod memory;
 mod observation;
 mod once;
 mod patience;

@@ -263,7 +263,7 @@ impl Client {
 
     /// The epoch of each key of a semaphore, as this client saw it last.
     fn epochs(&self, request: &AllRequest) -> Vec<Option<String>> {
-        let epoch = |wanted: &WantedKey| wanted.permits.and_then(|_| self.semaphores().epoch(&wanted.key));
+        let epoch = |wanted: &WantedKey| wanted.permits.and_then(|_| self.memory().semaphores().epoch(&wanted.key));
         request.keys.iter().map(epoch).collect()
     }
 
@@ -275,11 +275,11 @@ impl Client {
             let wanted = request.keys.iter().find(|wanted| wanted.key == key)?;
             match (wanted.permits, lock.semaphore.as_deref()) {
                 (Some((permits, _)), Some(state)) => {
-                    self.semaphores().observe(&key, state, Instant::now());
+                    self.memory().semaphores().observe(&key, state, Instant::now());
                     Some(Refusing::Permits { permits, view: Box::new(lock) })
                 }
                 (None, None) => {
-                    let observation = self.saw(&key, &lock);
+                    let observation = self.memory().saw(&key, &lock);
                     Some(Refusing::Lock(Held { lock: Box::new(lock), observation }))
                 }
                 _ => None,
@@ -315,7 +315,7 @@ impl Client {
         loop {
             let Some(state) = view.semaphore.as_deref() else { return };
             let waiter = Waiter::without_a_ticket(permits, budget.left());
-            let Plan::Wait(longest) = self.semaphores().plan(&key, state, &waiter) else { return };
+            let Plan::Wait(longest) = self.memory().semaphores().plan(&key, state, &waiter) else { return };
             if longest.is_zero() {
                 return;
             }
@@ -333,7 +333,7 @@ impl Client {
             };
             view = row;
             let Some(state) = view.semaphore.as_deref() else { return };
-            self.semaphores().observe(&key, state, Instant::now());
+            self.memory().semaphores().observe(&key, state, Instant::now());
             budget.saw(&state.changed, longest_lease(state));
         }
     }
@@ -349,11 +349,11 @@ impl Client {
             let LockKey { key, sort_key } = wanted.key.clone();
             let named = WantedLock { key, sort_key, ..WantedLock::default() };
             match wanted.permits {
-                None => WantedLock { observed_record_version_number: self.stale(&wanted.key), ..named },
+                None => WantedLock { observed_record_version_number: self.memory().stale(&wanted.key), ..named },
                 Some((permits, capacity)) => WantedLock {
                     permits: Some(permits),
                     capacity: Some(capacity),
-                    observed: self.semaphores().known_dead(&wanted.key, permits),
+                    observed: self.memory().semaphores().known_dead(&wanted.key, permits),
                     epoch: epoch.clone(),
                     ..named
                 },
@@ -395,7 +395,7 @@ impl Client {
                 data: None,
             };
             let key = LockKey { key: lock.key, sort_key: lock.sort_key };
-            self.semaphores().outdate(&key, "");
+            self.memory().semaphores().outdate(&key, "");
             let terms = self.terms(&keeping);
             let lease = Lease::new(wanted.subject(), key, lease_id.clone(), Some(origin), granted, terms);
             guards.push(self.keep(lease, &keeping)?);

@@ -1,7 +1,6 @@
 //! Waits by watches: a read that waits, in place of requests that are refused. Rule K1.
 
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_wire::{GetRequest, Lock, LockState, Staleness, WatchRequest};
@@ -38,7 +37,7 @@ pub(crate) enum Watched {
 impl Client {
     /// Whether waits use watches: unless the caller chose a poll interval, or the service has no watches.
     pub(crate) fn watches(&self, poll_interval: Option<Duration>) -> bool {
-        poll_interval.is_none() && self.can_watch().load(Ordering::Relaxed)
+        poll_interval.is_none() && self.memory().can_watch()
     }
 
     /// Watches a row for at most `wait`. Calls `tick` about once a second.
@@ -80,7 +79,7 @@ impl Client {
             Err(error) if *error.kind() == ErrorKind::NotFound => Watched::Ask,
             Err(error) => {
                 if !error.retryable() {
-                    self.can_watch().store(false, Ordering::Relaxed);
+                    self.memory().cannot_watch();
                 }
                 Watched::Failed
             }
@@ -122,7 +121,7 @@ impl Client {
             if lock.state == LockState::Released {
                 return;
             }
-            let observation = self.saw(&request.key, &lock);
+            let observation = self.memory().saw(&request.key, &lock);
             budget.saw(observation.record_version_number(), observation.stale_after());
             if observation.record_version_number() != held.observation.record_version_number() {
                 budget.report(request.on_wait.as_ref(), &lock, observation.stale_in());

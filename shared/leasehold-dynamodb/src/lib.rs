@@ -7,6 +7,7 @@
 //! clock     the only source of time, UUIDs and randomness
 //! attempts  retries a call, a bounded number of times, with pauses
 //! failure   sorts DynamoDB's failures by the action that the caller can take
+//! regions   tells whether a table is in several regions
 //! tables    creates a table where it is missing
 //! ```
 
@@ -14,10 +15,12 @@ mod attempts;
 mod client;
 mod clock;
 mod failure;
+mod regions;
 mod tables;
 
 pub use attempts::{MAX_ATTEMPTS, pause, repeat};
 pub use client::{configure, connect};
 pub use clock::{Clock, fresh_uuid, jitter};
 pub use failure::{Failure, FailureKind, error_chain, is_about_size};
-pub use tables::{Index, Key, TableDefinition, ensure_table};
+pub use regions::{Regions, regions};
+pub use tables::{Index, Key, TableDefinition, check_table, ensure_table};

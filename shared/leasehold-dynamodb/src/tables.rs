@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification,
 };
 
-use crate::{Failure, FailureKind};
+use crate::{Failure, FailureKind, Regions};
 
 /// DynamoDB creates a table in about ten seconds; a minute indicates a fault.
 const MAX_LOOKS: u32 = 120;
@@ -39,15 +39,45 @@ pub struct Index<'a> {
     pub keys: Vec<Key<'a>>,
 }
 
-/// Creates the table if it is missing, with TTL, and checks that its keys are those of the definition. Returns whether
-/// the table was created.
+/// Creates the table if it is missing, with TTL, and checks that its keys are those of the definition, and that it is
+/// in one region. Returns whether the table was created.
 ///
 /// # Errors
-/// Fails if the table cannot be created, or has other keys. The message names the table.
+/// Fails if the table cannot be created, has other keys, or has other regions. The message names the table.
 pub async fn ensure_table(client: &Client, table: &TableDefinition<'_>) -> Result<bool, Failure> {
+    match check(client, table, false).await? {
+        Found::Fits => Ok(false),
+        Found::Nothing(_) => create(client, table).await.map(|()| true),
+    }
+}
+
+/// Checks that the table is there, that its keys are those of the definition, and that it may be in several regions.
+///
+/// # Errors
+/// Fails if it is not so. The message names the table.
+pub async fn check_table(client: &Client, table: &TableDefinition<'_>) -> Result<(), Failure> {
+    match check(client, table, true).await? {
+        Found::Fits => Ok(()),
+        Found::Nothing(failure) => Err(failure.during(format!(
+            "There is no table {} in this region. Make the global table first: no service creates one.",
+            table.name
+        ))),
+    }
+}
+
+enum Found {
+    Fits,
+    Nothing(Failure),
+}
+
+async fn check(client: &Client, table: &TableDefinition<'_>, is_multi_region: bool) -> Result<Found, Failure> {
     match client.describe_table().table_name(table.name).send().await.map_err(Failure::from) {
-        Ok(output) => check_keys(table, output.table.as_ref()).map(|()| false),
-        Err(failure) if failure.kind() == FailureKind::NoTable => create(client, table).await.map(|()| true),
+        Ok(output) => {
+            check_keys(table, output.table.as_ref())?;
+            let regions = output.table.as_ref().map_or(Regions::One, Regions::of);
+            regions.check(table.name, is_multi_region).map(|()| Found::Fits)
+        }
+        Err(failure) if failure.kind() == FailureKind::NoTable => Ok(Found::Nothing(failure)),
         Err(failure) => Err(failure.during(format!("Could not look at the table {}.", table.name))),
     }
 }

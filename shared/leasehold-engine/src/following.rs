@@ -18,6 +18,8 @@ pub struct Change {
     pub old: Option<String>,
     /// The row after.
     pub new: Option<String>,
+    /// Whether the row's time was over, and the engine deleted it.
+    pub is_expiry: bool,
 }
 
 /// The table that is followed, and the changes that are not told yet.
@@ -40,7 +42,7 @@ impl Following {
     /// Keeps a change until it is committed.
     pub(crate) fn changed(&mut self, table: &str, old: &str, new: &str) {
         if table == self.table {
-            self.pending.push(Change { old: Some(old.to_owned()), new: Some(new.to_owned()) });
+            self.pending.push(Change { old: Some(old.to_owned()), new: Some(new.to_owned()), is_expiry: false });
         }
     }
 

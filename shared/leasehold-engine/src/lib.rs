@@ -21,10 +21,11 @@
 //!
 //! Limits: requests run one at a time, and a [`foreign`] one that would hold up the others is refused; no request is
 //! ever throttled, and no transaction ever conflicts (inject such faults by wrapping the engine at the same seam); time
-//! to live removes nothing.
+//! to live removes items where an [`Expiry`] makes its rounds.
 
 mod connector;
 mod error;
+mod expiry;
 mod express;
 mod file;
 mod following;
@@ -66,6 +67,7 @@ use crate::operations::Answer;
 use crate::queue::{Queue, Request, Turn};
 
 pub use crate::error::EngineError;
+pub use crate::expiry::Expiry;
 pub use crate::following::Change;
 pub use crate::queue::{foreign, urgent};
 
@@ -159,6 +161,11 @@ impl Engine {
         let (following, receiver) = Following::new(table.to_owned(), keys);
         self.core.express().following = Some(following);
         receiver
+    }
+
+    /// The rounds that delete items whose time to live is over. One at a time makes sense.
+    pub fn expiry(&self) -> Expiry {
+        Expiry::new(Arc::clone(&self.core))
     }
 
     /// Makes a write that no item sees, to learn whether writes still reach the disk. Each writes another value: SQLite
@@ -258,7 +265,8 @@ impl Core {
         let before = images();
         let answer = self.names.run(&self.database, target, body);
         if let Some(following) = express.following.as_mut().filter(|_| answer.status == 200) {
-            before.into_iter().zip(images()).for_each(|(old, new)| following.made(Change { old, new }));
+            let is_expiry = request.is_expiring();
+            before.into_iter().zip(images()).for_each(|(old, new)| following.made(Change { old, new, is_expiry }));
         }
         if let Left::ToLearn = left {
             express.learn(body, &answer);

@@ -186,7 +186,7 @@ fn encode(name: &str) -> String {
 }
 
 /// Returns the own name of a table with this stored name, if the two differ.
-fn decode(stored: &str) -> Option<String> {
+pub(crate) fn decode(stored: &str) -> Option<String> {
     let mut name = String::new();
     let mut characters = stored.strip_prefix(PREFIX)?.chars();
     while let Some(character) = characters.next() {

@@ -35,6 +35,7 @@ pub(crate) struct Request {
 enum Kind {
     Urgent,
     Foreign,
+    Expiring,
 }
 
 impl Request {
@@ -46,6 +47,11 @@ impl Request {
     /// Whether the request's expressions are not Leasehold's own.
     pub(crate) fn is_foreign(&self) -> bool {
         self.kind == Some(Kind::Foreign)
+    }
+
+    /// Whether the request deletes an item whose time is over.
+    pub(crate) fn is_expiring(&self) -> bool {
+        self.kind == Some(Kind::Expiring)
     }
 }
 
@@ -68,6 +74,11 @@ pub async fn urgent<T>(work: impl Future<Output = T>) -> T {
 /// price: it mentions an attribute a few times.
 pub async fn foreign<T>(work: impl Future<Output = T>) -> T {
     KIND.scope(Kind::Foreign, work).await
+}
+
+/// Marks the deletions of this work as those of items whose time is over.
+pub(crate) async fn expiring<T>(work: impl Future<Output = T>) -> T {
+    KIND.scope(Kind::Expiring, work).await
 }
 
 /// The requests that wait.

@@ -11,12 +11,12 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
-    ReturnValuesOnConditionCheckFailure, ScalarAttributeType,
+    ReturnValuesOnConditionCheckFailure, ScalarAttributeType, TimeToLiveSpecification,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{Engine, EngineError};
+use crate::{Engine, EngineError, expiry};
 
 const TABLE: &str = "locks";
 
@@ -513,7 +513,9 @@ async fn put(client: &Client, table: &str, key: &str) {
 
 async fn keys(client: &Client, table: &str) -> Vec<String> {
     let rows = client.scan().table_name(table).send().await.unwrap();
-    rows.items().iter().map(|row| row["key"].as_s().unwrap().clone()).collect()
+    let mut keys: Vec<_> = rows.items().iter().map(|row| row["key"].as_s().unwrap().clone()).collect();
+    keys.sort();
+    keys
 }
 
 #[tokio::test]
@@ -666,5 +668,130 @@ async fn foreign_transaction_is_refused_when_it_would_hold_up_others() {
         let foreign = client.scan().table_name(TABLE).filter_expression(vec!["a <> a"; 100].join(" OR "));
         let refused = crate::foreign(foreign.send()).await.unwrap_err();
         assert_eq!(refused.code(), Some("ValidationException"));
+    }
+}
+
+/// A client of an engine with a table whose items have a time to live in `until`, and the times of the items in it.
+async fn client_with_times(engine: &Engine, table: &str, times: &[(&str, AttributeValue)]) -> Client {
+    let client = client(engine);
+    create(&client, table).await.unwrap();
+    let ttl = TimeToLiveSpecification::builder().enabled(true).attribute_name("until").build().unwrap();
+    client.update_time_to_live().table_name(table).time_to_live_specification(ttl).send().await.unwrap();
+    for (key, time) in times {
+        let put = client.put_item().table_name(table).item("key", text(key)).item("until", time.clone());
+        put.item("owner", text("me")).send().await.unwrap();
+    }
+    client
+}
+
+fn time(seconds: u64) -> AttributeValue {
+    AttributeValue::N(seconds.to_string())
+}
+
+const NOW: u64 = 1_800_000_000;
+
+#[tokio::test]
+async fn item_is_deleted_when_two_rounds_find_its_time_over() {
+    let engine = Engine::memory().unwrap();
+    let times = [
+        ("over", time(NOW - 1)),
+        ("over for long", time(NOW - 5 * 365 * 24 * 3600)),
+        ("now", time(NOW)),
+        ("later", time(NOW + 1)),
+        ("six years before", time(NOW - 6 * 365 * 24 * 3600)),
+        ("text", text("1")),
+        ("minus", AttributeValue::N("-1".to_owned())),
+    ];
+    let client = client_with_times(&engine, TABLE, &times).await;
+    claim(&client, "none", "me").send().await.unwrap();
+    // SQLite takes this for the same name.
+    let other = client_with_times(&engine, "Locks", &times[..3]).await;
+    create(&client, "without").await.unwrap();
+    client.put_item().table_name("without").item("key", text("over")).item("until", time(1)).send().await.unwrap();
+    let mut rounds = engine.expiry();
+    assert_eq!(rounds.round(NOW).await, Ok(0));
+    assert_eq!(rounds.round(NOW).await, Ok(4));
+    assert_eq!(keys(&client, TABLE).await, ["later", "minus", "none", "now", "six years before", "text"]);
+    assert_eq!(keys(&other, "Locks").await, ["now"]);
+    assert_eq!(keys(&client, "without").await, ["over"]);
+    assert_eq!(rounds.round(NOW).await, Ok(0));
+}
+
+#[tokio::test]
+async fn items_of_many_looks_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::open(&folder.path().join("locks.db")).unwrap();
+    let names: Vec<_> = (0..250).map(|number| format!("{number:03}")).collect();
+    let time_of = |number: usize| time(if number % 50 == 49 { NOW + 1 } else { NOW - 1 });
+    let times: Vec<_> = names.iter().enumerate().map(|(number, name)| (name.as_str(), time_of(number))).collect();
+    let client = client_with_times(&engine, TABLE, &times).await;
+    let mut rounds = engine.expiry();
+    assert_eq!((rounds.round(NOW).await, rounds.round(NOW).await), (Ok(0), Ok(245)));
+    assert_eq!(keys(&client, TABLE).await, ["049", "099", "149", "199", "249"]);
+}
+
+#[tokio::test]
+async fn item_stays_when_somebody_still_writes_it() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_times(&engine, TABLE, &[("written", time(NOW - 1)), ("left", time(NOW - 1))]).await;
+    let mut rounds = engine.expiry();
+    for round in 0..4 {
+        // A client that does not know the time to live.
+        let update = client.update_item().table_name(TABLE).key("key", text("written"));
+        let update = update.update_expression("SET version = :v").expression_attribute_values(":v", time(round));
+        update.send().await.unwrap();
+        rounds.round(NOW).await.unwrap();
+    }
+    assert_eq!(keys(&client, TABLE).await, ["written"]);
+}
+
+#[tokio::test]
+async fn item_stays_when_it_changes_after_the_last_look() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_times(&engine, TABLE, &[("k", time(NOW - 1))]).await;
+    let change = |name: &str, value: AttributeValue| {
+        let update = client.update_item().table_name(TABLE).key("key", text("k"));
+        let update = update.update_expression("SET #n = :v").expression_attribute_names("#n", name);
+        update.expression_attribute_values(":v", value).send()
+    };
+    for (name, value) in [("until", time(NOW - 2)), ("owner", text("another"))] {
+        let deletions = expiry::deletions(&engine.core, NOW).await;
+        change(name, value).await.unwrap();
+        for deletion in deletions {
+            assert_eq!(expiry::delete(&engine.core, &deletion).await, Ok(false), "{name}");
+        }
+    }
+    for deletion in expiry::deletions(&engine.core, NOW).await {
+        assert_eq!(expiry::delete(&engine.core, &deletion).await, Ok(true));
+    }
+    assert!(keys(&client, TABLE).await.is_empty());
+}
+
+#[tokio::test]
+async fn damaged_item_is_not_taken_for_one_whose_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.db");
+    let engine = Engine::open(&path).unwrap();
+    let client = client_with_times(&engine, TABLE, &[("k", time(NOW + 10))]).await;
+    let damage = format!("UPDATE {TABLE} SET item_json = replace(item_json, '{}', '{}')", NOW + 10, NOW - 10);
+    assert_eq!(rusqlite::Connection::open(&path).unwrap().execute(&damage, []).unwrap(), 1);
+    let mut rounds = engine.expiry();
+    assert_eq!((rounds.round(NOW).await, rounds.round(NOW).await), (Ok(0), Ok(0)));
+    assert_eq!(keys(&client, TABLE).await, ["k"]);
+}
+
+#[tokio::test]
+async fn follower_is_told_that_a_row_expired() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_times(&engine, TABLE, &[("over", time(NOW - 1)), ("deleted", time(NOW - 1))]).await;
+    let mut changes = engine.follow(TABLE, vec!["key".to_owned()]);
+    let mut rounds = engine.expiry();
+    rounds.round(NOW).await.unwrap();
+    client.delete_item().table_name(TABLE).key("key", text("deleted")).send().await.unwrap();
+    rounds.round(NOW).await.unwrap();
+    for (key, is_expiry) in [("deleted", false), ("over", true)] {
+        let change = changes.recv().await.unwrap();
+        assert!(change.new.is_none() && change.old.is_some_and(|row| row.contains(key)));
+        assert_eq!(change.is_expiry, is_expiry, "{key}");
     }
 }

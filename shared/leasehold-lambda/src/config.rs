@@ -16,6 +16,9 @@ const MAX_IDLE_SECONDS: u64 = 840;
 const HISTORY_DAYS: u64 = 30;
 const MAX_HISTORY_DAYS: u64 = 3650;
 
+/// Whether the table of the locks is in several regions.
+const MULTI_REGION: &str = "LEASEHOLD_MULTI_REGION";
+
 /// The configuration of a function of the locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -30,6 +33,9 @@ pub struct Config {
     /// `LEASEHOLD_TAKEOVER_CLOCK_CHECK` (`false`, the default, or `true`): whether a takeover by an observed version
     /// also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
+    /// `LEASEHOLD_MULTI_REGION` (`false`, the default, or `true`): whether the table is in several regions, with strong
+    /// consistency.
+    pub multi_region: bool,
     /// `LEASEHOLD_JWT_CLAIM` (default `sub`): the claim of a token that names its bearer.
     pub jwt_claim: String,
     /// `LEASEHOLD_EXECUTION_KEY` (default: none): the KMS key, for HMAC, behind the lease ids of Step Functions
@@ -89,6 +95,7 @@ impl Config {
         let metrics = variables.flag("LEASEHOLD_METRICS", true);
         let owner_binding = variables.flag("LEASEHOLD_OWNER_BINDING", false);
         let takeover_clock_check = variables.flag("LEASEHOLD_TAKEOVER_CLOCK_CHECK", false);
+        let multi_region = variables.flag(MULTI_REGION, false);
         let scopes = variables.text("LEASEHOLD_KEY_SCOPES").and_then(|json| {
             let mistake = |mistake: String| format!("LEASEHOLD_KEY_SCOPES{}", after_name(&mistake));
             variables.checked(Scopes::parse(&json).map_err(mistake))
@@ -111,6 +118,7 @@ impl Config {
             policy: Policy { retention_seconds, clock_skew_ms },
             access: Access { scopes, owner_binding },
             takeover_clock_check,
+            multi_region,
             jwt_claim,
             execution_key,
             history,
@@ -136,6 +144,9 @@ pub struct TransactionConfig {
     pub policy: transactions::Policy,
     /// `LEASEHOLD_TABLE_NAME`, if it is set: no transaction may touch the locks.
     pub lock_table_name: Option<String>,
+    /// `LEASEHOLD_MULTI_REGION` (`false`, the default, or `true`): whether all transactions are refused, since the
+    /// locks are in several regions.
+    pub multi_region: bool,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
     /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
@@ -176,7 +187,8 @@ impl TransactionConfig {
         }
         let metrics = variables.flag("LEASEHOLD_METRICS", true);
         let stack = variables.text("LEASEHOLD_STACK");
-        variables.complete(Self { table_name, policy, lock_table_name, metrics, stack })
+        let multi_region = variables.flag(MULTI_REGION, false);
+        variables.complete(Self { table_name, policy, lock_table_name, multi_region, metrics, stack })
     }
 }
 
@@ -253,6 +265,7 @@ mod tests {
             policy: Policy::default(),
             access: Access::default(),
             takeover_clock_check: false,
+            multi_region: false,
             jwt_claim: "sub".into(),
             execution_key: None,
             history: None,
@@ -271,6 +284,7 @@ mod tests {
             ("LEASEHOLD_RETENTION_SECONDS", "60"),
             ("LEASEHOLD_CLOCK_SKEW_MS", "250"),
             ("LEASEHOLD_TAKEOVER_CLOCK_CHECK", "true"),
+            ("LEASEHOLD_MULTI_REGION", "true"),
             ("LEASEHOLD_KEY_SCOPES", SCOPES),
             ("LEASEHOLD_OWNER_BINDING", "true"),
             ("LEASEHOLD_JWT_CLAIM", "client_id"),
@@ -283,7 +297,7 @@ mod tests {
         .expect("valid");
         assert_eq!((config.schema.partition_key.as_str(), config.schema.sort_key.as_deref()), ("pk", Some("sk")));
         assert_eq!(config.policy, Policy { retention_seconds: 60, clock_skew_ms: 250 });
-        assert!(config.takeover_clock_check);
+        assert!(config.takeover_clock_check && config.multi_region);
         assert_eq!(config.history, Some(("past".to_owned(), Duration::from_hours(48))));
         let scopes = Some(Scopes::parse(SCOPES).expect("valid"));
         assert_eq!(config.access, Access { scopes, owner_binding: true });
@@ -345,6 +359,7 @@ mod tests {
                 table_name: "tx".into(),
                 policy,
                 lock_table_name: None,
+                multi_region: false,
                 metrics: true,
                 stack: None
             })

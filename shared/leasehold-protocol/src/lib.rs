@@ -56,6 +56,6 @@ pub use lifecycle::{
     WantAnswer,
 };
 pub use model::*;
-pub use schema::ensure_table;
+pub use schema::{check_table, ensure_table};
 pub use step::Step;
 pub use table::{ListQuery, LockTable, Page, Record};

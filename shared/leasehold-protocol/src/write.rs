@@ -23,7 +23,7 @@ pub(crate) fn bytes(value: &[u8]) -> AttributeValue {
 }
 
 /// A conditional update of one row.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Write {
     pub(crate) condition: String,
     pub(crate) update: String,

@@ -9,14 +9,12 @@ use leasehold_dynamodb::Clock;
 use leasehold_engine::Change;
 use leasehold_protocol::history::RowChange;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
 /// The changes that are recorded at a time.
 const BATCH: usize = 500;
 /// The pause before a batch that failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The pause between two looks for entries whose time is over.
-const PURGE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The changes of the lock table, and where they are recorded.
 #[derive(Debug)]
@@ -31,8 +29,6 @@ impl History {
     pub(crate) async fn keep(mut self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let (mut batch, mut numbered) = (Vec::new(), Numbered::default());
-        let mut ticks = interval(PURGE_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_stopping = false;
         loop {
             tokio::select! {
@@ -49,11 +45,6 @@ impl History {
                     let changes = batch.drain(..).filter_map(|change| numbered.next(now_ms, change)).collect();
                     self.record(changes, is_stopping).await;
                 }
-                _ = ticks.tick() => match self.recorder.history.purge().await {
-                    Ok(purged) if purged > 0 => tracing::info!(purged, "old entries of the history are deleted"),
-                    Ok(_) => {}
-                    Err(error) => tracing::warn!(error = error.for_log(), "old entries of the history stay"),
-                },
             }
         }
     }
@@ -80,6 +71,7 @@ struct Numbered {
 
 impl Numbered {
     fn next(&mut self, now_ms: u64, change: Change) -> Option<RowChange> {
+        let is_expiry = change.is_expiry;
         let item = |json: Option<String>| json.map(|json| image(&json)).transpose();
         let (old, new) = match (item(change.old), item(change.new)) {
             (Ok(old), Ok(new)) => (old, new),
@@ -90,6 +82,6 @@ impl Numbered {
         };
         self.last_ms = self.last_ms.max(now_ms);
         self.count += 1;
-        Some(RowChange { at_ms: self.last_ms, sequence: self.count.to_string(), old, new, is_expiry: false })
+        Some(RowChange { at_ms: self.last_ms, sequence: self.count.to_string(), old, new, is_expiry })
     }
 }

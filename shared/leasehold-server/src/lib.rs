@@ -28,6 +28,7 @@ mod buffers;
 mod connections;
 pub mod console;
 mod credentials;
+mod expiry;
 pub mod exposed;
 mod health;
 mod history;

@@ -14,7 +14,7 @@ use leasehold_api::{Quota, Recorder, Routed, Service, TransactionService};
 use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::history::{HistoryTable, ensure_history_table};
-use leasehold_protocol::{LockTable, Policy, TableSchema, ensure_table};
+use leasehold_protocol::{LockTable, Policy, TableSchema, check_table, ensure_table};
 use leasehold_transactions::{self as transactions, Transactions};
 use leasehold_wire::HealthRequest;
 use leasehold_wire::operation::Scope;
@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::expiry::expire_repeatedly;
 use crate::health::Health;
 use crate::history::History;
 use crate::load::Load;
@@ -68,6 +69,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Whether a takeover by an observed version also needs the server's clock to be past the lease.
     pub takeover_clock_check: bool,
+    /// Whether the table of the locks is in several regions, with strong consistency. There are no transactions then.
+    pub multi_region: bool,
     /// The name of the table of the transactions.
     pub transaction_table: String,
     /// The rules of the transactions.
@@ -134,6 +137,8 @@ pub struct Server {
     transactions: TransactionService,
     sweep_interval: Duration,
     history: Option<History>,
+    clock: Clock,
+    retention: Duration,
 }
 
 impl Server {
@@ -142,8 +147,16 @@ impl Server {
     /// # Errors
     /// A sentence about the settings or the store.
     pub async fn open(settings: Settings) -> Result<Self, ServerError> {
-        let Settings { store, schema, policy, takeover_clock_check, transaction_table, transaction_policy, history } =
-            settings;
+        let Settings {
+            store,
+            schema,
+            policy,
+            takeover_clock_check,
+            multi_region,
+            transaction_table,
+            transaction_policy,
+            history,
+        } = settings;
         schema.check().map_err(ServerError::Schema)?;
         if schema.table_name == transaction_table {
             return Err(ServerError::OneTable);
@@ -154,8 +167,12 @@ impl Server {
         let clock = Clock::system();
         check_clock(&clock)?;
         let (engine, client) = open_store(store).await?;
-        ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
-        transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        if multi_region {
+            check_table(&client, &schema).await.map_err(ServerError::Table)?;
+        } else {
+            ensure_table(&client, &schema).await.map_err(ServerError::Table)?;
+            transactions::ensure_table(&client, &transaction_table).await.map_err(ServerError::Table)?;
+        }
         if let Some(engine) = &engine {
             engine.check_writes(&schema.table_name).await.map_err(ServerError::ReadOnly)?;
         }
@@ -169,11 +186,13 @@ impl Server {
             (Some(_), None) => return Err(ServerError::HistoryElsewhere),
             (Some(settings), Some(engine)) => Some(follow(engine, &client, &schema, settings, &clock).await?),
         };
-        let locks = LockTable::new(client, schema, policy, clock);
+        let retention = Duration::from_secs(policy.retention_seconds);
+        let locks = LockTable::new(client, schema, policy, clock.clone());
         let locks = Service::new(locks).check_takeovers_by_clock(takeover_clock_check).bound_listings();
+        let locks = locks.multi_region(multi_region);
         let locks = history.iter().fold(locks, |locks, it| locks.with_history(it.recorder.history.clone()));
-        let transactions = TransactionService::new(transactions);
-        Ok(Self { engine, table, locks, transactions, sweep_interval, history })
+        let transactions = TransactionService::new(transactions).multi_region(multi_region);
+        Ok(Self { engine, table, locks, transactions, sweep_interval, history, clock, retention })
     }
 
     /// Bounds the locks and the tickets of each principal.
@@ -194,12 +213,13 @@ impl Server {
 
     /// Serves until `shutdown` resolves, then finishes the requests in flight.
     pub async fn run(self, listener: TcpListener, front: Front, shutdown: impl Future<Output = ()>) {
-        let Self { engine, table, locks, transactions, sweep_interval, history } = self;
+        let Self { engine, table, locks, transactions, sweep_interval, history, clock, retention } = self;
         let Front { guard, tokens, tls, states, name } = front;
         let states = states.map(Arc::new);
         let backend = states.clone().map_or_else(Router::new, |states| terraform::routes(locks.clone(), states));
         let stopping = Arc::new(AtomicBool::new(false));
         let watched = locks.clone();
+        let expiring = engine.clone().map(|engine| tokio::spawn(expire_repeatedly(engine, clock, retention)));
         let health = Health { locks: locks.clone(), engine, table, states, stopping: Arc::clone(&stopping) };
         // The probes answer in place of the operation without a right.
         let scoped = Service::ROUTES.iter().filter(|route| route.operation.scope != Some(Scope::Anyone));
@@ -208,19 +228,20 @@ impl Server {
             .merge(console::about(&name))
             .merge(backend)
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
-        let mut background = vec![
-            tokio::spawn(sweep_repeatedly(transactions, sweep_interval)),
-            tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone())),
-        ];
+        let mut background = vec![tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone()))];
+        background.extend(expiring);
+        if !transactions.is_multi_region() {
+            background.push(tokio::spawn(sweep_repeatedly(transactions, sweep_interval)));
+        }
         let served = Arc::new(Notify::new());
         let history = history.map(|history| {
             let served = Arc::clone(&served);
             tokio::spawn(async move { history.keep(served.notified()).await })
         });
-        let app = match metrics::install() {
-            Some(handle) => {
-                background.push(tokio::spawn(metrics::fold_repeatedly(handle.clone())));
-                app.merge(metrics::routes(handle))
+        let app = match metrics::start() {
+            Some((counts, folding)) => {
+                background.push(folding);
+                app.merge(counts)
             }
             None => app,
         };
@@ -255,7 +276,7 @@ async fn follow(
     ensure_history_table(client, &table).await.map_err(ServerError::Table)?;
     let keys = std::iter::once(&schema.partition_key).chain(&schema.sort_key).cloned().collect();
     let changes = engine.follow(&schema.table_name, keys);
-    let history = HistoryTable::new(client.clone(), table, retention, clock.clone());
+    let history = HistoryTable::new(client.clone(), table, retention);
     Ok(History { recorder: Recorder { schema: schema.clone(), history }, changes, clock: clock.clone() })
 }
 
@@ -318,6 +339,24 @@ async fn sweep_repeatedly(transactions: TransactionService, pause: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn pulse_stops_when_the_table_does_not_answer() {
+        let schema = TableSchema::new("locks");
+        let service = |client| {
+            let table = LockTable::new(client, schema.clone(), Policy::default(), Clock::system());
+            Service::new(table)
+        };
+        let engine = Engine::memory().expect("it opens");
+        let client = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+        ensure_table(&client, &schema).await.expect("created");
+        assert!(Pulse { locks: service(client) }.beats(Duration::from_secs(30)).await);
+        // Who connects here is never answered.
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", silent.local_addr().expect("bound"));
+        let client = leasehold_dynamodb::connect(Some(&url)).await;
+        assert!(!Pulse { locks: service(client) }.beats(Duration::from_millis(50)).await);
+    }
 
     #[test]
     fn clock_before_1970_is_refused_in_a_sentence() {

@@ -324,6 +324,41 @@ mod tests {
     }
 
     #[test]
+    fn reader_never_finds_half_a_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        // Long enough for a reader to come between two parts.
+        let prefixes = Some(vec!["a".repeat(1000); 300]);
+        Tokens::add(&path, TokenEntry { prefixes, ..entry("first", &hash("first")) }).expect("written");
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                for _ in 0..200 {
+                    let tokens = Tokens::open(&path, false).expect("a whole file");
+                    assert!(bearer(&tokens, "first").is_some());
+                }
+            });
+            let mut name = 0;
+            while !reading.is_finished() {
+                name += 1;
+                Tokens::add(&path, entry(&name.to_string(), &hash(&name.to_string()))).expect("added");
+            }
+            reading.join().expect("no half file");
+        });
+    }
+
+    #[test]
+    fn file_of_tokens_stays_with_the_user_of_the_service() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        Tokens::add(&path, entry("one", &hash("1"))).expect("written");
+        // Only root gives files away, and adds tokens to the files of others.
+        let is_given = std::os::unix::fs::chown(&path, Some(1234), Some(2345)).is_ok();
+        Tokens::add(&path, entry("two", &hash("2"))).expect("written");
+        let found = fs::metadata(&path).expect("it is there");
+        assert_eq!((found.uid(), found.gid()) == (1234, 2345), is_given);
+    }
+
+    #[test]
     fn file_of_tokens_is_private_and_a_regular_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");

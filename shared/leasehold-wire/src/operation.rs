@@ -101,6 +101,11 @@ impl Operation {
         }
     }
 
+    /// Returns whether the operation needs transactions of DynamoDB, which a table in several regions does not have.
+    pub fn needs_transactions(&self) -> bool {
+        self.subject == Subject::Transaction || self.name == ACQUIRE_ALL.name
+    }
+
     /// Returns whether a request may have expressions of its caller. In transactions, only what ends one or looks at
     /// it has none.
     pub fn takes_expressions(&self) -> bool {

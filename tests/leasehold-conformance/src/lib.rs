@@ -77,6 +77,8 @@ pub struct Target {
     pub schema: TableSchema,
     /// The number of cases that run at a time.
     pub concurrent_cases: usize,
+    /// Whether the table is in several regions, so that the service has no transactions.
+    pub is_multi_region: bool,
     /// The refusals that the service answered.
     pub refusals: Refusals,
 }
@@ -117,7 +119,7 @@ impl std::error::Error for Failures {}
 /// All cases that failed.
 pub async fn run(target: &Target) -> Result<usize, Failures> {
     assert_eq!(target.schema.sort_key, None, "run_with_sort_key is for a table with a sort key");
-    run_all(target, [cases::ON_ANY_TABLE, cases::WITHOUT_SORT_KEY].concat()).await
+    run_all(target, cases::WITHOUT_SORT_KEY).await
 }
 
 /// Runs the suite on a table with a sort key, and returns the number of cases.
@@ -126,10 +128,12 @@ pub async fn run(target: &Target) -> Result<usize, Failures> {
 /// All cases that failed.
 pub async fn run_with_sort_key(target: &Target) -> Result<usize, Failures> {
     assert_ne!(target.schema.sort_key, None, "run is for a table without a sort key");
-    run_all(target, [cases::ON_ANY_TABLE, cases::WITH_SORT_KEY].concat()).await
+    run_all(target, cases::WITH_SORT_KEY).await
 }
 
-async fn run_all(target: &Target, cases: Vec<Case>) -> Result<usize, Failures> {
+async fn run_all(target: &Target, of_table: &[Case]) -> Result<usize, Failures> {
+    let of_regions = if target.is_multi_region { cases::IN_SEVERAL_REGIONS } else { cases::IN_ONE_REGION };
+    let cases = [cases::ON_ANY_TABLE, of_table, of_regions].concat();
     let http = http_client();
     let permits = Arc::new(Semaphore::new(target.concurrent_cases));
     let mut tasks = JoinSet::new();

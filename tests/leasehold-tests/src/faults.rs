@@ -71,9 +71,16 @@ pub enum Fates {
     },
     /// The role does not allow this table.
     Denied(&'static str),
-    /// Another region writes each item just before each write here, which is refused, and repeated. The items whose
-    /// last write was refused.
-    OtherRegions(HashSet<String>),
+    /// The table is in several regions: there are no transactions, no TTL and no local indexes, and some writes meet
+    /// one of another region. A write that was refused is not refused again when it is repeated.
+    Regions {
+        /// The generator. Its seed makes a run repeatable.
+        rng: fastrand::Rng,
+        /// One write in this many is refused.
+        one_in: u32,
+        /// The items whose last write was refused.
+        refused: HashSet<String>,
+    },
 }
 
 /// A kind of fault, which may have a delay.
@@ -90,7 +97,16 @@ pub const COMMON: &[Kind] = &[
     |_| Fault::ServerError,
 ];
 
+/// The refusal of what a table in several regions does not have.
+const NOT_IN_SEVERAL_REGIONS: &str = r#"{"__type":"com.amazon.coral.validate#ValidationException",
+    "message":"Not supported on a global table with multi-Region strong consistency"}"#;
+
 impl Fates {
+    /// A table in several regions, where one write in `one_in` is refused because another region writes the item.
+    pub fn regions(seed: u64, one_in: u32) -> Self {
+        Self::Regions { rng: fastrand::Rng::with_seed(seed), one_in, refused: HashSet::new() }
+    }
+
     fn next(&mut self, request: &HttpRequest) -> Fault {
         match self {
             Self::Script(script) => script.pop_front().unwrap_or(Fault::None),
@@ -104,14 +120,20 @@ impl Fates {
             }
             Self::Denied(table) if names(request, table) => Fault::AccessDenied,
             Self::Denied(_) => Fault::None,
-            Self::OtherRegions(refused) => match operation(request) {
+            Self::Regions { rng, one_in, refused } => match operation(request) {
                 "UpdateItem" | "PutItem" | "DeleteItem" => {
                     let item = body(request)["Key"].to_string();
-                    if refused.remove(&item) {
+                    if refused.remove(&item) || rng.u32(0..*one_in) > 0 {
                         return Fault::None;
                     }
                     refused.insert(item);
                     Fault::ReplicatedWriteConflict
+                }
+                "TransactWriteItems" | "TransactGetItems" | "ExecuteTransaction" | "UpdateTimeToLive" => {
+                    Fault::Answered(NOT_IN_SEVERAL_REGIONS)
+                }
+                "CreateTable" if !body(request)["LocalSecondaryIndexes"].is_null() => {
+                    Fault::Answered(NOT_IN_SEVERAL_REGIONS)
                 }
                 _ => Fault::None,
             },

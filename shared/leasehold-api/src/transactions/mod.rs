@@ -30,12 +30,24 @@ const NOT_YET: &str = "No transaction has this id: none was begun so far, or it 
 #[derive(Debug, Clone)]
 pub struct TransactionService {
     transactions: Transactions,
+    pub(crate) is_multi_region: bool,
 }
 
 impl TransactionService {
     /// The service over these transactions.
     pub fn new(transactions: Transactions) -> Self {
-        Self { transactions }
+        Self { transactions, is_multi_region: false }
+    }
+
+    /// Refuses everything: the service's locks are in several regions, where DynamoDB has no transactions.
+    #[must_use]
+    pub fn multi_region(self, is_multi_region: bool) -> Self {
+        Self { is_multi_region, ..self }
+    }
+
+    /// Whether everything is refused.
+    pub fn is_multi_region(&self) -> bool {
+        self.is_multi_region
     }
 
     /// The time between two sweeps of one process after which a transaction that they saw unchanged is rolled back.

@@ -213,7 +213,7 @@ impl<'a> Pursuit<'a> {
             may_be_granted: false,
             is_full: false,
             refused: None,
-            epoch: semaphore.client.semaphores().epoch(&semaphore.key),
+            epoch: semaphore.client.memory().semaphores().epoch(&semaphore.key),
             asked: Instant::now(),
             change: None,
         })
@@ -240,7 +240,7 @@ impl<'a> Pursuit<'a> {
                 .map_or(Duration::ZERO, |seen| seen.until.saturating_duration_since(seen.since)),
             watched: self.change.as_ref().map_or(Duration::ZERO, |seen| seen.since.elapsed()),
         };
-        self.semaphore.client.semaphores().plan(&self.semaphore.key, state, &waiter)
+        self.semaphore.client.memory().semaphores().plan(&self.semaphore.key, state, &waiter)
     }
 
     /// The dead entries of an earlier view, if naming them is all that a grant needs.
@@ -248,7 +248,7 @@ impl<'a> Pursuit<'a> {
         if self.is_by_clock() {
             return Vec::new();
         }
-        self.semaphore.client.semaphores().known_dead(&self.semaphore.key, self.permits)
+        self.semaphore.client.memory().semaphores().known_dead(&self.semaphore.key, self.permits)
     }
 
     /// Whether the service judges which holders are dead, for the requests that name none.
@@ -263,7 +263,7 @@ impl<'a> Pursuit<'a> {
         let Some(state) = self.state() else { return self.first(left) };
         let Some(place) = self.ticket.as_ref().filter(|place| !place.refresh_in().is_zero()) else {
             let names = if self.is_full {
-                self.semaphore.client.semaphores().dead_tickets(&self.semaphore.key, state)
+                self.semaphore.client.memory().semaphores().dead_tickets(&self.semaphore.key, state)
             } else {
                 Vec::new()
             };
@@ -286,7 +286,7 @@ impl<'a> Pursuit<'a> {
             return Next::Look(place.first_look().min(left));
         }
         let names = self.known_dead();
-        let must_queue = self.semaphore.client.semaphores().must_queue(&self.semaphore.key, self.permits);
+        let must_queue = self.semaphore.client.memory().semaphores().must_queue(&self.semaphore.key, self.permits);
         if names.is_empty() && must_queue && !self.is_by_clock() {
             Next::Enqueue(names)
         } else {
@@ -385,7 +385,7 @@ impl<'a> Pursuit<'a> {
         if self.attempt.is_too_late() {
             return Err(Error::too_late(lease));
         }
-        self.semaphore.client.semaphores().outdate(&self.semaphore.key, &grant.epoch);
+        self.semaphore.client.memory().semaphores().outdate(&self.semaphore.key, &grant.epoch);
         let origin = Semaphore::origin(grant.owner_name, grant.outcome, self.request.data.clone());
         let (lease_id, last_number) = self.attempt.granted();
         let granted = Granted {
@@ -406,7 +406,7 @@ impl<'a> Pursuit<'a> {
         self.attempt.start_again();
         (self.view, self.ticket, self.refused) = (None, None, None);
         self.may_be_granted = false;
-        self.epoch = self.semaphore.client.semaphores().epoch(&self.semaphore.key);
+        self.epoch = self.semaphore.client.memory().semaphores().epoch(&self.semaphore.key);
     }
 
     /// Records the view of a refusal, which also tells the epoch for the next request.
@@ -420,7 +420,7 @@ impl<'a> Pursuit<'a> {
         let row = row.into().filter(|row| row.semaphore.is_some());
         match row.as_ref().and_then(|row| row.semaphore.as_deref()) {
             Some(state) => {
-                self.semaphore.client.semaphores().observe(&self.semaphore.key, state, Instant::now());
+                self.semaphore.client.memory().semaphores().observe(&self.semaphore.key, state, Instant::now());
                 if let Some(place) = &mut self.ticket {
                     place.is_newer_than_view = false;
                 }

@@ -165,6 +165,11 @@ impl Express {
         })
     }
 
+    /// Reads the rows as they are, committed or not. `read` is told whether they have checksums.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Connection, bool) -> T) -> T {
+        read(&self.connection, self.has_sums)
+    }
+
     /// Leaves everything to the engine from now on.
     pub(crate) fn switch_off(&mut self) {
         self.is_off = true;

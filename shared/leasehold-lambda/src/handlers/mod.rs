@@ -83,16 +83,18 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
-    let Config { schema, policy, access, takeover_clock_check, jwt_claim, execution_key, history, .. } = config;
+    let Config {
+        schema, policy, access, takeover_clock_check, multi_region, jwt_claim, execution_key, history, ..
+    } = config;
     let secret = match execution_key {
         Some(key) => StackSecret::by_key(init::kms_client()?, key),
         None => StackSecret::default(),
     };
     let history = history
-        .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention, Clock::system()))
+        .map(|(table, retention)| HistoryTable::new(client.clone(), table, retention))
         .map(|history| Recorder { schema: schema.clone(), history });
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
-    let service = service.check_takeovers_by_clock(takeover_clock_check);
+    let service = service.check_takeovers_by_clock(takeover_clock_check).multi_region(multi_region);
     let service = history.iter().fold(service, |service, recorder| service.with_history(recorder.history.clone()));
     Ok((Function { service, access, jwt_claim, secret, recorder: history }, metrics))
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
-use leasehold_api::{Routed, TransactionService, direct, document};
+use leasehold_api::{Routed, TransactionService, direct, document, no_transactions};
 use leasehold_dynamodb::Clock;
 use leasehold_transactions::Transactions;
 use leasehold_wire::Problem;
-use leasehold_wire::operation::Family;
+use leasehold_wire::operation::{Family, SWEEP};
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -84,7 +84,7 @@ async fn service() -> Result<(TransactionService, Option<Emf>), Error> {
     let client = init::dynamodb_client(&config.table_name).await?;
     let protected = config.lock_table_name.into_iter().collect();
     let transactions = Transactions::new(&client, config.table_name, config.policy, Clock::system(), protected);
-    Ok((TransactionService::new(transactions), metrics))
+    Ok((TransactionService::new(transactions).multi_region(config.multi_region), metrics))
 }
 
 /// Answers one event of the function that serves transactions.
@@ -107,6 +107,9 @@ pub async fn answer_sweep(
 ) -> Result<Box<RawValue>, Diagnostic> {
     if event.get("requestContext").is_some() || event.get("action").is_some() {
         return answer(service, &[Family::Sweep], event).await;
+    }
+    if service.is_multi_region() {
+        return Err(named(no_transactions(SWEEP.operation())));
     }
     let mut total = SweepResponse { more: true, ..SweepResponse::default() };
     // A sweep may stop anywhere: the next one continues.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, PutRequest, ScalarAttributeType, WriteRequest};
-use leasehold_dynamodb::{Clock, Failure, TableDefinition};
+use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, ScalarAttributeType, WriteRequest};
+use leasehold_dynamodb::{Failure, TableDefinition};
 use sha2::{Digest, Sha256};
 
 use super::{HistoryEntry, HistoryEvent, transition};
@@ -30,8 +30,6 @@ const SORT_KEY: &str = "sortKey";
 
 /// DynamoDB writes so many items in one request.
 const BATCH: usize = 25;
-/// The rows that a look for old entries reads at a time.
-const PURGED_PAGE: i32 = 500;
 /// An instant of thirteen digits lasts until the year 2286.
 const LAST_MS: u64 = 9_999_999_999_999;
 
@@ -56,7 +54,6 @@ pub struct HistoryTable {
     client: Client,
     table_name: String,
     retention: Duration,
-    clock: Clock,
 }
 
 /// The entries to read.
@@ -95,8 +92,8 @@ pub async fn ensure_history_table(client: &Client, table_name: &str) -> Result<b
 
 impl HistoryTable {
     /// The history in this table. An entry stays for `retention`.
-    pub fn new(client: Client, table_name: impl Into<String>, retention: Duration, clock: Clock) -> Self {
-        Self { client, table_name: table_name.into(), retention, clock }
+    pub fn new(client: Client, table_name: impl Into<String>, retention: Duration) -> Self {
+        Self { client, table_name: table_name.into(), retention }
     }
 
     /// Records what these changes of the lock table did. May be repeated: a change has one place.
@@ -145,34 +142,6 @@ impl HistoryTable {
         let next = output.last_evaluated_key.and_then(|mut key| string(key.remove(AT)?));
         let unreadable = || Error::new(ErrorKind::CorruptRecord, "An entry of the history is unreadable.");
         Ok(HistoryPage { entries: entries.ok_or_else(unreadable)?, next })
-    }
-
-    /// Deletes the entries whose time is over, for a table whose engine has no TTL.
-    ///
-    /// # Errors
-    /// `Throttled`, `Unavailable`, `Misconfigured`.
-    pub async fn purge(&self) -> Result<usize, Error> {
-        let now = AttributeValue::N((self.clock.now_ms() / 1000).to_string());
-        let (mut purged, mut start) = (0, None);
-        loop {
-            let request = self.client.scan().table_name(&self.table_name).limit(PURGED_PAGE);
-            let request = request.set_exclusive_start_key(start).filter_expression("expireAt <= :now");
-            let request = request.expression_attribute_values(":now", now.clone());
-            let page = repeat(|| async { request.clone().send().await.map_err(Failure::from) }).await?;
-            let keys = page.items.unwrap_or_default().into_iter().filter_map(|mut item| {
-                let key = [LOCK, AT].map(|name| Some((name.to_owned(), item.remove(name)?)));
-                key.into_iter().collect::<Option<Item>>()
-            });
-            let delete = |key| DeleteRequest::builder().set_key(Some(key)).build().ok();
-            let deletes: Vec<_> =
-                keys.filter_map(|key| Some(WriteRequest::builder().delete_request(delete(key)?).build())).collect();
-            purged += deletes.len();
-            self.write(&deletes).await?;
-            start = page.last_evaluated_key;
-            if start.is_none() {
-                return Ok(purged);
-            }
-        }
     }
 
     /// The write of the entry that a change makes, if it makes one.

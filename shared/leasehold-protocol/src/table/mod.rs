@@ -188,12 +188,13 @@ impl LockTable {
         Ok(step.answer)
     }
 
-    /// Rule 10: removes these additional attributes from the row, if it still has this version. The removal is tried
-    /// once.
+    /// Rule 10: removes these additional attributes from the row, if it still has this version. A removal that fails is
+    /// left to the next acquire.
     async fn clear(&self, row: &Row, attributes: Vec<&String>) -> Result<(), Error> {
         let Some(version) = row.rvn.value().filter(|_| !attributes.is_empty()) else { return Ok(()) };
         let write = expressions::clear(version, attributes);
-        if let Err(failed) = self.write_once(self.checked_key(&row.key)?, write).await {
+        let key = self.checked_key(&row.key)?;
+        if let Err(failed) = repeat(|| self.write_once(key.clone(), write.clone())).await {
             tracing::warn!(error = failed.for_log(), "a row keeps the additional attributes of a deleted lock");
         }
         Ok(())

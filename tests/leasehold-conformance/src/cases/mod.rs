@@ -56,6 +56,7 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         release_is_remembered,
         dead_holder_is_evicted_by_its_observer,
         observed_entries_have_rules,
+        caller_that_finds_itself_dead_keeps_its_place,
         queue_goes_by_its_numbers,
         waiter_out_of_turn_is_refused,
         late_pass_overtakes_nobody,
@@ -304,41 +305,6 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         number_is_no_possession,
         numbers_and_ids_have_bounds,
     }
-    together {
-        all_locks_are_granted,
-        none_is_granted_where_one_is_held,
-        token_is_above_all_others,
-        dead_locks_are_taken_over_by_their_versions,
-        repeat_has_its_first_answer,
-        repeat_without_a_number_is_a_renewal,
-        late_request_is_superseded,
-        lease_id_that_holds_some_is_lost,
-        ended_lease_id_is_lost,
-        each_lock_is_one_like_any_other,
-        semaphore_is_no_lock,
-        damaged_row_is_not_free,
-        its_fields_have_bounds,
-        crossed_callers_get_all_or_none,
-    }
-    several {
-        lock_and_permits_are_granted_together,
-        semaphore_is_made_or_takes_a_tombstone,
-        none_is_granted_where_permits_are_missing,
-        while_somebody_waits_several_are_refused,
-        lease_id_that_waits_is_lost,
-        dead_holders_and_tickets_make_way,
-        dead_make_way_by_the_clock,
-        repeat_has_its_first_answer,
-        repeat_with_other_permits_is_refused,
-        late_request_is_superseded,
-        request_above_the_capacity_names_its_key,
-        key_of_another_kind_is_named,
-        lease_id_without_its_permits_is_lost,
-        ended_or_outdated_request_is_refused,
-        token_is_above_all_others,
-        damaged_semaphore_is_not_free,
-        its_fields_have_bounds,
-    }
     watch {
         it_answers_at_once_when_the_lock_is_another,
         it_answers_when_the_lock_changes,
@@ -357,6 +323,53 @@ pub(crate) const ON_ANY_TABLE: &[Case] = cases! {
         queries_are_strict,
         queries_are_decoded_once,
         every_answer_keeps_the_secret,
+    }
+};
+
+/// Cases for a table in one region.
+pub(crate) const IN_ONE_REGION: &[Case] = cases! {
+    together {
+        all_locks_are_granted,
+        none_is_granted_where_one_is_held,
+        token_is_above_all_others,
+        dead_locks_are_taken_over_by_their_versions,
+        repeat_has_its_first_answer,
+        repeat_without_a_number_is_a_renewal,
+        late_request_is_superseded,
+        lease_id_that_holds_some_is_lost,
+        ended_lease_id_is_lost,
+        each_lock_is_one_like_any_other,
+        semaphore_is_no_lock,
+        damaged_row_is_not_free,
+        its_fields_have_bounds,
+        crossed_callers_get_all_or_none,
+    }
+    several {
+        lock_and_permits_are_granted_together,
+        caller_that_finds_itself_dead_is_renewed,
+        semaphore_is_made_or_takes_a_tombstone,
+        none_is_granted_where_permits_are_missing,
+        while_somebody_waits_several_are_refused,
+        lease_id_that_waits_is_lost,
+        dead_holders_and_tickets_make_way,
+        dead_make_way_by_the_clock,
+        repeat_has_its_first_answer,
+        repeat_with_other_permits_is_refused,
+        late_request_is_superseded,
+        request_above_the_capacity_names_its_key,
+        key_of_another_kind_is_named,
+        lease_id_without_its_permits_is_lost,
+        ended_or_outdated_request_is_refused,
+        token_is_above_all_others,
+        damaged_semaphore_is_not_free,
+        its_fields_have_bounds,
+    }
+};
+
+/// Cases for a table in several regions.
+pub(crate) const IN_SEVERAL_REGIONS: &[Case] = cases! {
+    together {
+        it_is_refused_in_several_regions,
     }
 };
 

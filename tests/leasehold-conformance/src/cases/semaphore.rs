@@ -325,11 +325,26 @@ pub(super) async fn observed_entries_have_rules(bench: Bench) {
     assert_eq!(ask(json!([{ "holderId": "h-1", "version": "v" }])).await, "observed");
     let many: Vec<_> = (0..11).map(|n| json!({ "holderId": format!("h-{n}"), "version": "v", "permits": 1 })).collect();
     assert_eq!(ask(Value::from(many)).await, "observed");
-    let own = it.acquire(&one.lease_id, json!({ "observed": [one.observed()] })).await;
-    assert_eq!(own.problem("invalid-request")["field"], "observed");
     let nameless = json!({ "holderId": one.grant["holderId"], "version": one.grant["version"] });
     let ticket = it.enqueue(&fresh("lease"), json!({ "observed": [nameless] })).await;
     assert_eq!(ticket.problem("invalid-request")["field"], "observed");
+}
+
+pub(super) async fn caller_that_finds_itself_dead_keeps_its_place(bench: Bench) {
+    let it = Semaphore::new(&bench, 2);
+    let (me, other) = (it.hold(1, json!({})).await, it.hold(1, json!({})).await);
+    let ask = |sequence: u64| json!({ "sequence": sequence, "observed": [me.observed(), other.observed()] });
+    let renewal = granted(&it.acquire(&me.lease_id, ask(2)).await);
+    assert_eq!((&renewal["outcome"], &renewal["fencingToken"]), (&json!("renewed"), &me.grant["fencingToken"]));
+    assert_eq!(it.available().await, 0, "the other one was not needed");
+
+    let waiter = it.wait(1, json!({})).await;
+    let own_ticket = waiter.numbered(json!({ "observed": [waiter.observed(), other.observed()] }));
+    let taker = granted(&it.acquire(&waiter.lease_id, own_ticket).await);
+    assert_eq!(taker["outcome"], "takenOver");
+    let waiter = it.wait(1, json!({})).await;
+    let again = it.enqueue(&waiter.lease_id, json!({ "observed": [waiter.observed()] })).await.ok();
+    assert_eq!(again["number"], waiter.ticket["number"]);
 }
 
 pub(super) async fn queue_goes_by_its_numbers(bench: Bench) {

@@ -77,6 +77,18 @@ pub(super) async fn lock_and_permits_are_granted_together(bench: Bench) {
     assert!(it.hold(1, json!({})).await.token() > grant["fencingToken"].as_u64().expect("a number"));
 }
 
+pub(super) async fn caller_that_finds_itself_dead_is_renewed(bench: Bench) {
+    let (a, it) = (bench.lock(), Semaphore::new(&bench, 2));
+    let number = |sequence: u64| json!({ "leaseId": "it", "sequence": sequence });
+    let grant = granted(&both(&a, permits(&it, 2, 2, json!({})), number(1)).await, &a, &it, 2).await;
+    let mine = &grant["locks"][1];
+    let own = json!({ "holderId": mine["holderId"], "version": mine["recordVersionNumber"], "permits": 2 });
+    let version = json!({ "observedRecordVersionNumber": grant["locks"][0]["recordVersionNumber"] });
+    let keys = json!([a.with_key(version), permits(&it, 2, 2, json!({ "observed": [own] }))]);
+    let renewal = granted(&acquire_all(&bench, keys, number(2)).await, &a, &it, 2).await;
+    assert!(renewal["fencingToken"].as_u64() > grant["fencingToken"].as_u64());
+}
+
 pub(super) async fn semaphore_is_made_or_takes_a_tombstone(bench: Bench) {
     let (a, it, other) = (bench.lock(), Semaphore::new(&bench, 3), Semaphore::new(&bench, 4));
     let deleted = other.lock.hold("before").await;

@@ -38,6 +38,15 @@ async fn named(lock: &Lock) -> Value {
     view
 }
 
+/// A table in several regions has no transactions.
+pub(super) async fn it_is_refused_in_several_regions(bench: Bench) {
+    let (a, b) = (bench.lock(), bench.lock());
+    let refused = acquire_all(&bench, "alice", keys([&a, &b]), json!({})).await;
+    let problem = refused.problem("invalid-request");
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("several regions")), "{refused}");
+    assert_eq!((a.row().await, b.row().await), (None, None), "nothing is written");
+}
+
 pub(super) async fn all_locks_are_granted(bench: Bench) {
     let (a, b, c) = (bench.lock(), bench.lock(), bench.lock());
     // A free key, a released one and a deleted one.

@@ -69,7 +69,7 @@ async fn answers_of_the_conformance_suite_are_as_documented() {
     let over_http = serve_engine(&memory(), without_sort_key()).await;
     let (dynamodb, schema) = (over_http.dynamodb.clone(), over_http.schema.clone());
     ensure_history_table(&dynamodb, "history").await.expect("a new table");
-    let history = HistoryTable::new(dynamodb.clone(), "history", Duration::from_hours(1), Clock::system());
+    let history = HistoryTable::new(dynamodb.clone(), "history", Duration::from_hours(1));
     let service = Service::new(LockTable::new(dynamodb, schema, Policy::default(), Clock::system()));
     let service = service.with_history(history);
     let openapi = Arc::new(serde_json::to_value(Api::openapi()).expect("serialises"));

@@ -21,6 +21,7 @@ const RETENTION: Duration = Duration::from_mins(1);
 const NOW_MS: u64 = 1_800_000_000_000;
 
 struct Bench {
+    engine: Engine,
     dynamodb: Client,
     locks: LockTable,
     changes: Receiver<Change>,
@@ -36,9 +37,9 @@ impl Bench {
         ensure_history_table(&dynamodb, "past").await.expect("a new table");
         let changes = engine.follow("locks", vec!["key".to_owned()]);
         let clock = Clock::from_fn(|| NOW_MS);
-        let history = HistoryTable::new(dynamodb.clone(), "past", RETENTION, clock.clone());
+        let history = HistoryTable::new(dynamodb.clone(), "past", RETENTION);
         let locks = LockTable::new(dynamodb.clone(), schema.clone(), Policy::default(), clock);
-        Self { dynamodb, locks, changes, recorder: Recorder { schema, history } }
+        Self { engine, dynamodb, locks, changes, recorder: Recorder { schema, history } }
     }
 
     /// The changes since the last look.
@@ -233,9 +234,9 @@ async fn pages_of_a_history_have_their_time_and_their_end() {
     let forged = HistoryQuery { after: Some("yesterday".to_owned()), ..query.clone() };
     assert!(bench.recorder.history.page(&forged).await.is_err());
     // The retention counts from the change.
-    assert_eq!(bench.recorder.history.purge().await.expect("purged"), 0);
-    let later = Clock::from_fn(|| NOW_MS + 62_500);
-    let history = HistoryTable::new(bench.dynamodb.clone(), "past", RETENTION, later);
-    assert_eq!(history.purge().await.expect("purged"), 3);
+    let mut rounds = bench.engine.expiry();
+    for (now_ms, expected) in [(NOW_MS + 60_000, 0), (NOW_MS + 63_000, 0), (NOW_MS + 63_000, 3)] {
+        assert_eq!(rounds.round(now_ms / 1000).await.expect("a round"), expected);
+    }
     assert_eq!(bench.told().await.len(), 2);
 }

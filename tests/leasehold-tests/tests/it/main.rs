@@ -24,6 +24,7 @@ mod permissions;
 mod property;
 mod property_bench;
 mod refusals;
+mod regions;
 mod semaphore;
 mod semaphore_property;
 mod simulation;

@@ -192,6 +192,7 @@ async fn every_operation_asks_for_a_token_but_probes() {
         schema: TableSchema::new("locks"),
         policy: Policy::default(),
         takeover_clock_check: false,
+        multi_region: false,
         transaction_table: "transactions".to_owned(),
         transaction_policy: transactions::Policy::default(),
         history: None,

@@ -154,7 +154,7 @@ impl Bench {
 
     fn service(&self, caller: &str) -> Service {
         let client = self.client_of(caller);
-        let history = HistoryTable::new(client.clone(), HISTORY, Duration::from_mins(1), Clock::system());
+        let history = HistoryTable::new(client.clone(), HISTORY, Duration::from_mins(1));
         let table = LockTable::new(client, self.schema.clone(), Policy::default(), Clock::system());
         Service::new(table).with_history(history)
     }
@@ -180,6 +180,7 @@ impl Bench {
             dynamodb: self.client(),
             schema: self.schema.clone(),
             concurrent_cases: CONCURRENT_CASES,
+            is_multi_region: false,
             refusals: Refusals::default(),
         }
     }
@@ -419,7 +420,7 @@ fn actions() -> Actions {
 /// The actions of the function that records the history.
 async fn called_by_the_recorder() -> Actions {
     let bench = Bench::new(TableSchema::new("locks")).await;
-    let history = HistoryTable::new(bench.client_of("Record"), HISTORY, Duration::from_mins(1), Clock::system());
+    let history = HistoryTable::new(bench.client_of("Record"), HISTORY, Duration::from_mins(1));
     let mut function = Function::unrestricted(bench.service("Nobody"));
     function.recorder = Some(leasehold_api::Recorder { schema: bench.schema.clone(), history });
     let row = json!({ "key": { "S": "k" }, "ownerName": { "S": "o" } });

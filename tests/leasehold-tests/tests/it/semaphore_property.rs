@@ -518,9 +518,6 @@ fn all_dead(row: Option<&Semaphore>, dead: &[Corpse], who: &Who) -> AllDead {
     let mut named: Vec<Dead> = Vec::new();
     for corpse in dead {
         let Some(Entry { id, version, permits, number }) = nth(row, corpse.entry) else { continue };
-        if id == me.holder_id() || id == me.ticket_id() {
-            continue;
-        }
         let permits = if corpse.permits == Seen::Right { permits } else { permits + 1 };
         let id = PublicId::new("observed", &id).expect("valid");
         if named.iter().all(|other| other.id != id) {

@@ -532,14 +532,13 @@ impl Bench {
         Rvn::new("", version).expect("valid")
     }
 
-    /// Up to ten entries of a semaphore, as an observer names them: all but the caller's own.
+    /// Up to ten entries of a semaphore, as an observer names them, the caller's own among them.
     async fn entries(&self, request: &semaphore::Acquire, is_numbered: bool) -> AllDead {
         let me = Member::new(&request.key, &request.lease_id);
         let Some(row) = self.semaphore(&request.key).await else { return AllDead::default() };
         let holders = row.holders.iter().map(|(id, holder)| (id, &holder.claim, holder.fencing_token));
         let tickets = row.queue.iter().map(|(id, ticket)| (id, &ticket.claim, ticket.number));
-        let dead = holders.chain(tickets).filter(|(id, ..)| **id != me.holder_id() && **id != me.ticket_id());
-        let dead = dead.map(|(id, claim, number)| Dead {
+        let dead = holders.chain(tickets).map(|(id, claim, number)| Dead {
             id: PublicId::new("observed", id).expect("valid"),
             version: Rvn::new("version", claim.version.clone()).expect("valid"),
             permits: claim.permits,
