@@ -112,7 +112,10 @@ MUTANTS = [
         "one heartbeat is under way",
         ('                if self.under_way is not None:\n                    return "queued"\n', ""),
         ('        if (this.underWay !== undefined) return "queued";\n', ""),
-        ("                if self.under_way.is_some() {\n                    return Branch::Queued;\n                }\n", ""),
+        (
+            "if self.under_way.is_some() {\n                    return Branch::Queued;\n                }\n",
+            "",
+        ),
     ),
     Mutant(
         "the last caller by hand leaves no heartbeat",
@@ -160,7 +163,10 @@ MUTANTS = [
         "a heartbeat under way is enough",
         ('if self.under_way is None and self.terms.beats != "manual":', 'if self.terms.beats != "manual":'),
         ('if (this.underWay === undefined && this.terms.beats !== "manual")', 'if (this.terms.beats !== "manual")'),
-        ("if self.under_way.is_none() && self.terms.beats != Beats::Manual {", "if self.terms.beats != Beats::Manual {"),
+        (
+            "if self.under_way.is_none() && self.terms.beats != Beats::Manual {",
+            "if self.terms.beats != Beats::Manual {",
+        ),
     ),
     Mutant(
         "a risk is told once",
@@ -220,7 +226,10 @@ MUTANTS = [
         "a late answer is trouble",
         ("                    self.trouble = send\n                    self._again", "                    self._again"),
         ("      this.trouble = send;\n      this.#again", "      this.#again"),
-        ("                    self.trouble = Some(send);\n                    self.again", "                    self.again"),
+        (
+            "                    self.trouble = Some(send);\n                    self.again",
+            "                    self.again",
+        ),
     ),
     Mutant(
         "a lease counts from its first sending",
@@ -230,9 +239,15 @@ MUTANTS = [
     ),
     Mutant(
         "a wish follows a success",
-        ("                if not self._wishes:\n                    self._next_beat", "                if True:\n                    self._next_beat"),
+        (
+            "                if not self._wishes:\n                    self._next_beat",
+            "                if True:\n                    self._next_beat",
+        ),
         ("if (this.#wishes.length === 0) {\n      this.#nextBeat", "if (true) {\n      this.#nextBeat"),
-        ("if self.wishes.is_empty() {\n                    self.next_beat", "if true {\n                    self.next_beat"),
+        (
+            "if self.wishes.is_empty() {\n                    self.next_beat",
+            "if true {\n                    self.next_beat",
+        ),
     ),
     Mutant(
         "a number follows the superseding one",
@@ -254,21 +269,36 @@ MUTANTS = [
     ),
     Mutant(
         "a refusal ends faith",
-        (" self.trouble, self._faith, self._renumbered = send, None, False", " self.trouble, self._renumbered = send, False"),
+        (
+            " self.trouble, self._faith, self._renumbered = send, None, False",
+            " self.trouble, self._renumbered = send, False",
+        ),
         ("        this.#faith = -Infinity;\n        this.#isRenumbered", "        this.#isRenumbered"),
-        ("(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);", "(self.trouble, self.is_renumbered) = (Some(send), false);"),
+        (
+            "(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);",
+            "(self.trouble, self.is_renumbered) = (Some(send), false);",
+        ),
     ),
     Mutant(
         "a refusal is no answer about the number",
         (" self.trouble, self._faith, self._renumbered = send, None, False", " self.trouble, self._faith = send, None"),
         ("        this.#isRenumbered = false;\n        const wasWanted", "        const wasWanted"),
-        ("(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);", "(self.trouble, self.faith) = (Some(send), None);"),
+        (
+            "(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);",
+            "(self.trouble, self.faith) = (Some(send), None);",
+        ),
     ),
     Mutant(
         "a refusal is trouble",
-        (" self.trouble, self._faith, self._renumbered = send, None, False", " self._faith, self._renumbered = None, False"),
+        (
+            " self.trouble, self._faith, self._renumbered = send, None, False",
+            " self._faith, self._renumbered = None, False",
+        ),
         ("        this.trouble = send;\n        this.#faith", "        this.#faith"),
-        ("(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);", "(self.faith, self.is_renumbered) = (None, false);"),
+        (
+            "(self.trouble, self.faith, self.is_renumbered) = (Some(send), None, false);",
+            "(self.faith, self.is_renumbered) = (None, false);",
+        ),
     ),
     Mutant(
         "a refused caller is told",
@@ -280,7 +310,10 @@ MUTANTS = [
         "an answer may leave a request open",
         ('self.numbers.ended("may-apply" if may_apply else "untold")', 'self.numbers.ended("untold")'),
         ('this.numbers.ended(end.mayApply ? "may-apply" : "untold");', 'this.numbers.ended("untold");'),
-        ("self.turns.ended(Ending::Untold { may_apply });", "self.turns.ended(Ending::Untold { may_apply: may_apply && false });"),
+        (
+            "self.turns.ended(Ending::Untold { may_apply });",
+            "self.turns.ended(Ending::Untold { may_apply: may_apply && false });",
+        ),
     ),
     Mutant(
         "so may its lack",
@@ -291,13 +324,19 @@ MUTANTS = [
     Mutant(
         "a failure is trouble",
         ("        self.trouble, self._renumbered = send, False\n", "        self._renumbered = False\n"),
-        ("    this.trouble = send;\n    this.#isRenumbered = false;\n    const isOver", "    this.#isRenumbered = false;\n    const isOver"),
+        (
+            "    this.trouble = send;\n    this.#isRenumbered = false;\n    const isOver",
+            "    this.#isRenumbered = false;\n    const isOver",
+        ),
         ("(self.trouble, self.is_renumbered) = (Some(send), false);", "self.is_renumbered = false;"),
     ),
     Mutant(
         "a failure is no answer about the number",
         ("        self.trouble, self._renumbered = send, False\n", "        self.trouble = send\n"),
-        ("    this.trouble = send;\n    this.#isRenumbered = false;\n    const isOver", "    this.trouble = send;\n    const isOver"),
+        (
+            "    this.trouble = send;\n    this.#isRenumbered = false;\n    const isOver",
+            "    this.trouble = send;\n    const isOver",
+        ),
         ("(self.trouble, self.is_renumbered) = (Some(send), false);", "self.trouble = Some(send);"),
     ),
     Mutant(
@@ -320,26 +359,47 @@ MUTANTS = [
     ),
     Mutant(
         "a success takes the trouble away",
-        ("        self.trouble, self._faith, self._suspended = None, None, None\n", "        self._faith, self._suspended = None, None\n"),
+        (
+            "        self.trouble, self._faith, self._suspended = None, None, None\n",
+            "        self._faith, self._suspended = None, None\n",
+        ),
         ("    this.trouble = undefined;\n    this.#faith", "    this.#faith"),
-        ("(self.trouble, self.faith, self.suspended) = (None, None, None);", "(self.faith, self.suspended) = (None, None);"),
+        (
+            "(self.trouble, self.faith, self.suspended) = (None, None, None);",
+            "(self.faith, self.suspended) = (None, None);",
+        ),
     ),
     Mutant(
         "a success ends faith",
-        ("        self.trouble, self._faith, self._suspended = None, None, None\n", "        self.trouble, self._suspended = None, None\n"),
+        (
+            "        self.trouble, self._faith, self._suspended = None, None, None\n",
+            "        self.trouble, self._suspended = None, None\n",
+        ),
         ("    this.#faith = -Infinity;\n    this.#suspended = undefined;", "    this.#suspended = undefined;"),
-        ("(self.trouble, self.faith, self.suspended) = (None, None, None);", "(self.trouble, self.suspended) = (None, None);"),
+        (
+            "(self.trouble, self.faith, self.suspended) = (None, None, None);",
+            "(self.trouble, self.suspended) = (None, None);",
+        ),
     ),
     Mutant(
         "a success ends the doubt",
-        ("        self.trouble, self._faith, self._suspended = None, None, None\n", "        self.trouble, self._faith = None, None\n"),
+        (
+            "        self.trouble, self._faith, self._suspended = None, None, None\n",
+            "        self.trouble, self._faith = None, None\n",
+        ),
         ("    this.#suspended = undefined;\n    this.#failures = 0;", "    this.#failures = 0;"),
-        ("(self.trouble, self.faith, self.suspended) = (None, None, None);", "(self.trouble, self.faith) = (None, None);"),
+        (
+            "(self.trouble, self.faith, self.suspended) = (None, None, None);",
+            "(self.trouble, self.faith) = (None, None);",
+        ),
     ),
     Mutant(
         "a success forgets failures",
         ("        self._failures, self._renumbered = 0, False\n", "        self._renumbered = False\n"),
-        ("    this.#failures = 0;\n    this.#isRenumbered = false;\n    for", "    this.#isRenumbered = false;\n    for"),
+        (
+            "    this.#failures = 0;\n    this.#isRenumbered = false;\n    for",
+            "    this.#isRenumbered = false;\n    for",
+        ),
         ("(self.failures, self.is_renumbered) = (0, false);", "self.is_renumbered = false;"),
     ),
     Mutant(
@@ -368,9 +428,15 @@ MUTANTS = [
     ),
     Mutant(
         "the pause brings faith",
-        ("            self._pause(0, now, chance)\n            self._hold_on(now)\n", "            self._pause(0, now, chance)\n"),
+        (
+            "            self._pause(0, now, chance)\n            self._hold_on(now)\n",
+            "            self._pause(0, now, chance)\n",
+        ),
         ("      this.#pause(0, now, chance);\n      this.#holdOn(now);\n", "      this.#pause(0, now, chance);\n"),
-        ("            self.pause(Duration::ZERO, now, chance);\n            self.hold_on(now);\n", "            self.pause(Duration::ZERO, now, chance);\n"),
+        (
+            "            self.pause(Duration::ZERO, now, chance);\n            self.hold_on(now);\n",
+            "            self.pause(Duration::ZERO, now, chance);\n",
+        ),
     ),
     Mutant(
         "faith begins at the next try",
@@ -405,14 +471,17 @@ MUTANTS = [
     Mutant(
         "a caller by hand is tried for again",
         (' if self.terms.beats != "manual" or self._wishes else None', ' if self.terms.beats != "manual" else None'),
-        (' || this.#wishes.length > 0 ? next', " ? next"),
+        (" || this.#wishes.length > 0 ? next", " ? next"),
         ("self.terms.beats != Beats::Manual || !self.wishes.is_empty();", "self.terms.beats != Beats::Manual;"),
     ),
     Mutant(
         "a caller names a lease",
         ("self.lease if wish.lease is None else wish.lease, wish.change", "self.lease, wish.change"),
         ("wish?.lease ?? this.lease", "this.lease"),
-        ("wish.and_then(|wish| wish.lease).unwrap_or(lease)", "wish.and_then(|wish| wish.lease.filter(|_| false)).unwrap_or(lease)"),
+        (
+            "wish.and_then(|wish| wish.lease).unwrap_or(lease)",
+            "wish.and_then(|wish| wish.lease.filter(|_| false)).unwrap_or(lease)",
+        ),
     ),
     Mutant(
         "a shorter lease caps the belief",
@@ -441,7 +510,10 @@ MUTANTS = [
     Mutant(
         "callers are told once",
         ("for wish in self._wishes)\n        self._wishes = []\n", "for wish in self._wishes)\n"),
-        ("actions.push({ type: \"finish\", call, outcome });\n    this.#wishes = [];\n", "actions.push({ type: \"finish\", call, outcome });\n"),
+        (
+            'actions.push({ type: "finish", call, outcome });\n    this.#wishes = [];\n',
+            'actions.push({ type: "finish", call, outcome });\n',
+        ),
         ("self.wishes.drain(..).map(", "self.wishes.clone().into_iter().map("),
     ),
     Mutant(
@@ -458,8 +530,14 @@ MUTANTS = [
     ),
     Mutant(
         "an abandoned heartbeat is not under way",
-        ("            actions.append(AbandonBeat(self.under_way))\n            self.under_way = None\n", "            actions.append(AbandonBeat(self.under_way))\n"),
-        ("    this.underWay = undefined;\n    this.#finishAll({ type: \"ended\" }", "    this.#finishAll({ type: \"ended\" }"),
+        (
+            "            actions.append(AbandonBeat(self.under_way))\n            self.under_way = None\n",
+            "            actions.append(AbandonBeat(self.under_way))\n",
+        ),
+        (
+            '    this.underWay = undefined;\n    this.#finishAll({ type: "ended" }',
+            '    this.#finishAll({ type: "ended" }',
+        ),
         ("self.under_way.take().map(|send| Action::Abandon", "self.under_way.map(|send| Action::Abandon"),
     ),
     Mutant(
@@ -520,7 +598,10 @@ MUTANTS = [
         "nothing is planned after the end",
         ('        if self.state != "held":\n            return\n        times', "        times"),
         ('    if (this.#state !== "held") return;\n    const times', "    const times"),
-        ("        if self.state != State::Held {\n            return;\n        }\n        let warnings", "        let warnings"),
+        (
+            "        if self.state != State::Held {\n            return;\n        }\n        let warnings",
+            "        let warnings",
+        ),
     ),
     Mutant(
         "a release may fail",
@@ -531,7 +612,10 @@ MUTANTS = [
     Mutant(
         "a release is told once",
         ('            case Returned(end) if self.state == "releasing":', "            case Returned(end):"),
-        ('this.#state === "releasing" ? this.#returned(event.end, actions) : "stale"', "this.#returned(event.end, actions)"),
+        (
+            'this.#state === "releasing" ? this.#returned(event.end, actions) : "stale"',
+            "this.#returned(event.end, actions)",
+        ),
         ("Event::Returned(end) if self.state == State::Releasing =>", "Event::Returned(end) =>"),
     ),
 ]
@@ -599,7 +683,9 @@ def main() -> int:
                 print(f"there is no such clause: {clause!r}")
                 return 2
             port.write_text(text.replace(clause, instead, 1) if clause else text)
-            done = subprocess.run(command, cwd=place, env=os.environ | more, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, cwd=place, env=os.environ | more, capture_output=True, text=True, check=False
+            )
             if not clause and done.returncode != 0:
                 print("the machine itself fails", done.stdout[-2000:], done.stderr[-2000:])
                 return 2

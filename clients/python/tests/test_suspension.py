@@ -20,7 +20,7 @@ class Laptop(World):
         return super().epoch_ms() + self.slept * 1000
 
 
-def test_guard_believes_in_nothing_after_a_suspension_until_a_heartbeat_is_answered(service: str, key: str) -> None:
+def test_guard_believes_in_nothing_until_a_heartbeat(service: str, key: str) -> None:
     laptop = Laptop()
     with Client(service, world=laptop, lease=60) as client:
         guard = client.acquire(key, manual_heartbeats=True)
@@ -48,7 +48,7 @@ def test_heartbeat_follows_a_suspension_at_once(service: str, key: str) -> None:
         assert guard.record_version_number != version
 
 
-def test_lock_that_went_during_a_suspension_is_lost_at_the_first_look(service: str, key: str) -> None:
+def test_lock_that_went_in_a_suspension_is_lost_at_once(service: str, key: str) -> None:
     laptop = Laptop()
     with Client(service, world=laptop, lease=600) as client, Client(service) as other:
         guard = client.acquire(key).granted()

@@ -329,8 +329,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   ensureHeld(): void {
     if (this.valid) return;
-    if (this.isInDoubt)
-      throw new UnavailableError("The process was suspended, and no heartbeat was answered since.");
+    if (this.isInDoubt) throw new UnavailableError("The process was suspended, and no heartbeat was answered since.");
     throw this.#notHeld();
   }
 

@@ -14,7 +14,7 @@ class Laptop {
   readonly runtime = { ...systemRuntime, epoch: () => systemRuntime.epoch() + this.slept };
 }
 
-test("guard believes in nothing after a suspension until a heartbeat is answered", async () => {
+test("guard believes in nothing between suspension and heartbeat", async () => {
   const laptop = new Laptop();
   await using client = new Client({ url: service.url, runtime: laptop.runtime, lease: "1m" });
   const guard = guardOf(await client.acquire(freshKey(), { heartbeatInterval: false }));

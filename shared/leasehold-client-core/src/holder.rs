@@ -484,7 +484,8 @@ impl<R> Holder<R> {
         }
     }
 
-    /// Whether the process was suspended, and no heartbeat was answered since. Nothing is believed, and nothing is lost.
+    /// Whether the process was suspended, and no heartbeat was answered since. Nothing is believed, and nothing is
+    /// lost.
     pub fn in_doubt(&self) -> bool {
         self.state == State::Held && self.suspended.is_some()
     }

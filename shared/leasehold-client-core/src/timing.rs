@@ -50,9 +50,9 @@ pub fn leave_bound(left: Duration) -> Duration {
     left.min(LEAVE_BOUND)
 }
 
-/// Whether the process was suspended while its monotonic clock and the wall clock went on by so much: in a suspension of
-/// the machine, and in one of a virtual machine that its host tells, the monotonic clock stands still. A wall clock that
-/// is set forward looks the same, and costs a heartbeat.
+/// Whether the process was suspended while its monotonic clock and the wall clock went on by so much: in a suspension
+/// of the machine, and in one of a virtual machine that its host tells, the monotonic clock stands still. A wall clock
+/// that is set forward looks the same, and costs a heartbeat.
 pub fn was_suspended(monotonic: Duration, wall: Duration) -> bool {
     wall >= monotonic.saturating_add(SUSPENSION)
 }

@@ -26,8 +26,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut threads = 0;
     // Each has had a heartbeat by then.
+    let mut looks = tokio::time::interval(Duration::from_millis(100));
     for _ in 0..350 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        looks.tick().await;
         threads = threads.max(status("Threads")?);
     }
     assert!(guards.iter().all(leasehold_client::Guard::valid), "all are held");

@@ -401,7 +401,8 @@ impl Lease {
         branch
     }
 
-    /// Returns the state, in which nothing is believed if the process was suspended since the last heartbeat was answered.
+    /// Returns the state, in which nothing is believed if the process was suspended since the last heartbeat was
+    /// answered.
     fn believed(&self) -> MutexGuard<'_, Held> {
         let (mut held, clocks) = (self.held(), Clocks::now());
         if held.clocks.show_suspension_until(clocks) {
@@ -592,7 +593,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn guard_believes_in_nothing_after_a_suspension_until_a_heartbeat_is_answered() {
+    async fn guard_believes_in_nothing_until_a_heartbeat_is_answered() {
         let service = Service::default();
         let client = service.client();
         let guard = granted(&client, "Moe").await;
@@ -628,7 +629,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lock_that_was_taken_over_during_a_suspension_is_lost_at_the_first_look() {
+    async fn lock_that_went_in_a_suspension_is_lost_at_once() {
         let service = Service::default();
         let client = service.client();
         let guard = granted(&client, "Moe").await;

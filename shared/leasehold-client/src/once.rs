@@ -65,9 +65,9 @@ impl Client {
         Ok(Once::Ran(data))
     }
 
-    /// Runs `body` at most once in each period of a second or more, over all processes that share the key. Periods begin
-    /// at multiples since the epoch, in UTC. A caller that comes while another one runs the period does not wait, unless
-    /// the request sets [`LockRequest::wait`]. A failed run may be run again in its period. Otherwise as
+    /// Runs `body` at most once in each period of a second or more, over all processes that share the key. Periods
+    /// begin at multiples since the epoch, in UTC. A caller that comes while another one runs the period does not wait,
+    /// unless the request sets [`LockRequest::wait`]. A failed run may be run again in its period. Otherwise as
     /// [`Client::once`].
     ///
     /// ```no_run
