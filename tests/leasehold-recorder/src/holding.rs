@@ -263,7 +263,9 @@ impl World {
                         Reply::Renewed { lease, token, wanted: false }
                     }
                     // An answer about permits has no token.
-                    Reply::Superseded { sequence, .. } if self.random.percent(20) => {
+                    Reply::Superseded { sequence, token }
+                        if self.random.percent(20) && token == Some(self.holder.token()) =>
+                    {
                         Reply::Superseded { sequence, token: None }
                     }
                     reply => reply,
@@ -441,7 +443,8 @@ impl World {
 
     /// No two believe at once, except where the holder holds on or an operator broke the lock.
     fn check(&self) {
-        let may_be_two = self.holder.terms().holds_on || self.is_broken || self.now < self.thaws;
+        // A suspension is told in the moment of the thaw.
+        let may_be_two = self.holder.terms().holds_on || self.is_broken || self.now <= self.thaws;
         let is_believed = self.holder.valid(self.time());
         assert!(
             may_be_two || !is_believed || self.now >= self.thief_until,
