@@ -24,10 +24,12 @@ WHOLE = {
     "HistoryDays": "30",
     "AgentLayerBucket": "releases",
     "RestApi": "regional",
+    "MultiRegion": "true",
 }
 RELEASE = {"Release": "one", "ReleaseShift": "Canary10Percent10Minutes"}
 # Resources that call functions by their ARN, and the permissions for it.
 CALLERS = ("AWS::ApiGatewayV2::Integration", "AWS::ApiGateway::RestApi", "AWS::Lambda::Permission", "AWS::Lambda::Url")
+GLOBAL_TABLE = ROOT / "examples/multi-region/template.yaml"
 DEPLOYING_ROLE = ROOT / "examples/deploying-role/policy.json"
 # The actions by which CloudFormation makes and deletes a resource of each type.
 MADE_BY = {
@@ -154,6 +156,8 @@ def check_families():
                 "watch": set(),
                 # What it cannot record waits in its dead-letter queue, which has an alarm.
                 "record": set(),
+                # It runs by a schedule, one at a time.
+                "expire": {"Errors"},
             }.get(function["Handler"], {"Errors", "Throttles"})
             assert metrics == expected, (name, metrics)
         [(_, stage)] = [
@@ -354,6 +358,35 @@ def check_history():
         without = stacks.resources_with(parameters)
         assert without["LockTable"]["Properties"].get("StreamSpecification") == view, parameters
         assert not [name for name in without if "Record" in name or "HistoryTable" in name], parameters
+
+
+def check_several_regions():
+    """A table in several regions is strong, protected and without what such a table cannot have; its stacks know it."""
+    table = {"Globals": {}} | stacks.parsed(GLOBAL_TABLE.read_text())
+    for witness in ("false", "true"):
+        [(_, found)] = stacks.of_type(
+            stacks.chosen(table, {"Witness": witness, "AWS::Region": "us-east-1"})["Resources"],
+            "AWS::DynamoDB::GlobalTable",
+        )
+        assert found["MultiRegionConsistency"] == "STRONG", found
+        assert not {"TimeToLiveSpecification", "LocalSecondaryIndexes", "GlobalSecondaryIndexes"} & set(found), found
+        witnesses, replicas = found.get("GlobalTableWitnesses", []), found["Replicas"]
+        assert (len(replicas), len(witnesses)) == ((2, 1) if witness == "true" else (3, 0)), found
+        assert all(replica["DeletionProtectionEnabled"] for replica in replicas), replicas
+    resources = stacks.resources_with(WHOLE)
+    assert all(
+        function["Environment"]["Variables"]["LEASEHOLD_MULTI_REGION"] == {"Ref": "MultiRegion"}
+        for _, function in stacks.of_type(resources, "AWS::Lambda::Function")
+    ), "a function does not know that its table is in several regions"
+    [schedule] = [
+        rule["ScheduleExpression"]
+        for _, rule in stacks.of_type(resources, "AWS::Events::Rule")
+        if stacks.mentions(rule["Targets"], "ExpireFunction")
+    ]
+    assert schedule == "rate(6 hours)", schedule
+    assert "ExpireFunction" not in stacks.resources_with(WHOLE | {"MultiRegion": "false"})
+    rules = json.dumps(stacks.read()["Rules"]["MultiRegionNeedsAGlobalTable"])
+    assert "ExistingTableName" in rules and "TransactionTableArns" in rules, rules
 
 
 def check_redrives():

@@ -8,7 +8,7 @@ source scripts/lib/aws.sh
 
 begin
 install_sam
-cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml
+cfn-lint template.yaml guided.yaml examples/consumer-stack/template.yaml examples/multi-region/template.yaml
 sam validate --lint --region us-east-1 >/dev/null
 python3 scripts/check_template.py
 python3 scripts/check_template_mutants.py

@@ -36,6 +36,7 @@ locals {
   uses_jwt                   = var.authorizer == "JWT"
   break_needs_scope          = local.uses_jwt && var.jwt_break_scope != ""
   makes_table                = var.existing_table_name == ""
+  is_multi_region            = var.multi_region
   has_sort_key               = var.sort_key_name != ""
   hides_execute_api_endpoint = !var.execute_api_endpoint
   has_kms_key                = var.table_kms_key_arn != ""
@@ -254,7 +255,7 @@ resource "aws_iam_role_policy" "hold_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
         Condition = {
           "ForAllValues:StringNotEquals" = {
@@ -424,7 +425,7 @@ resource "aws_iam_role_policy" "ask_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
     ]
@@ -590,7 +591,7 @@ resource "aws_iam_role_policy" "acquire_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
     ]
@@ -707,7 +708,7 @@ resource "aws_iam_role_policy" "read_table" {
       [
         {
           Effect   = "Allow"
-          Action   = ["dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"]
+          Action   = ["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"]
           Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
         },
       ],
@@ -862,7 +863,7 @@ resource "aws_iam_role_policy" "operate_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
         Condition = {
           "ForAllValues:StringNotEquals" = {
@@ -1028,7 +1029,7 @@ resource "aws_iam_role_policy" "watch_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:GetItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:GetItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
     ]
@@ -1145,12 +1146,12 @@ resource "aws_iam_role_policy" "invoke_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:GetItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:GetItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
     ]
@@ -1248,12 +1249,12 @@ resource "aws_iam_role_policy" "cleanup_table" {
     Statement = [
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:GetItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:GetItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
       },
       {
         Effect   = "Allow"
-        Action   = ["dynamodb:UpdateItem"]
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
         Condition = {
           "ForAllValues:StringNotEquals" = {
@@ -2090,6 +2091,11 @@ resource "aws_iam_role_policy" "record_history" {
       { Effect = "Allow", Action = ["dynamodb:BatchWriteItem"], Resource = aws_dynamodb_table.history[0].arn },
       {
         Effect   = "Allow"
+        Action   = ["dynamodb:DescribeTable"]
+        Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+      },
+      {
+        Effect   = "Allow"
         Action   = ["dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"]
         Resource = local.makes_table ? aws_dynamodb_table.locks[0].stream_arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}/stream/${var.existing_table_stream_label}"
       },
@@ -2671,6 +2677,125 @@ resource "aws_lambda_permission" "sweep_rule" {
   source_arn    = aws_cloudwatch_event_rule.sweep[0].arn
 }
 
+resource "aws_iam_role" "expire" {
+  count       = local.is_multi_region ? 1 : 0
+  name_prefix = "${substr(var.name, 0, 14)}-expire-"
+  assume_role_policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Principal = { Service = "lambda.amazonaws.com" }, Action = "sts:AssumeRole" }]
+  })
+}
+
+resource "aws_iam_role_policy" "expire_table" {
+  count = local.is_multi_region ? 1 : 0
+  role  = aws_iam_role.expire[0].id
+  name  = "table"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["dynamodb:DeleteItem", "dynamodb:DescribeTable", "dynamodb:Scan"]
+        Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "expire_log" {
+  count = local.is_multi_region ? 1 : 0
+  role  = aws_iam_role.expire[0].id
+  name  = "log"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "expire_vpc" {
+  count = local.is_multi_region && local.has_vpc ? 1 : 0
+  role  = aws_iam_role.expire[0].id
+  name  = "vpc"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect = "Allow"
+        Action = [
+          "ec2:CreateNetworkInterface",
+          "ec2:DescribeNetworkInterfaces",
+          "ec2:DescribeSubnets",
+          "ec2:DeleteNetworkInterface",
+          "ec2:AssignPrivateIpAddresses",
+          "ec2:UnassignPrivateIpAddresses",
+        ]
+        Resource = "*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "expire_keys" {
+  count = local.is_multi_region && local.has_kms_keys ? 1 : 0
+  role  = aws_iam_role.expire[0].id
+  name  = "keys"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      local.has_kms_key ? [
+        {
+          Effect   = "Allow"
+          Action   = "kms:Decrypt"
+          Resource = var.table_kms_key_arn
+          Condition = {
+            StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" }
+          }
+        },
+      ] : [],
+      local.has_environment_kms_key ? [{ Effect = "Allow", Action = "kms:Decrypt", Resource = var.environment_kms_key_arn }] : []
+    )
+  })
+}
+
+resource "aws_iam_role_policy_attachment" "expire" {
+  count      = local.is_multi_region && local.traces_actively ? 1 : 0
+  role       = aws_iam_role.expire[0].id
+  policy_arn = "arn:${local.partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
+}
+
+resource "aws_cloudwatch_event_rule" "expire" {
+  count               = local.is_multi_region ? 1 : 0
+  name                = "${var.name}-expire"
+  description         = "A removal of expired rows"
+  schedule_expression = "rate(6 hours)"
+}
+
+resource "aws_cloudwatch_event_target" "expire" {
+  count     = local.is_multi_region ? 1 : 0
+  rule      = aws_cloudwatch_event_rule.expire[0].name
+  target_id = "expire"
+  arn       = aws_lambda_function.expire[0].arn
+
+  retry_policy {
+    maximum_event_age_in_seconds = 60
+    maximum_retry_attempts       = 0
+  }
+}
+
+resource "aws_lambda_permission" "expire" {
+  count         = local.is_multi_region ? 1 : 0
+  function_name = aws_lambda_function.expire[0].function_name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.expire[0].arn
+}
+
 resource "aws_cloudwatch_log_group" "function" {
   name              = "/aws/lambda/${var.name}"
   kms_key_id        = local.has_log_kms_key ? var.log_kms_key_arn : null
@@ -2813,6 +2938,23 @@ resource "aws_cloudwatch_metric_alarm" "sweep_errors" {
   alarm_name          = "${var.name}-sweep-errors"
   dimensions          = { FunctionName = aws_lambda_function.sweep[0].function_name }
   alarm_description   = "The sweeper of transactions crashed, ran out of time or did not start; items of callers that died stay locked"
+  namespace           = "AWS/Lambda"
+  metric_name         = "Errors"
+  period              = 300
+  statistic           = "Sum"
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+  ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+}
+
+resource "aws_cloudwatch_metric_alarm" "expire_errors" {
+  count               = local.is_multi_region ? 1 : 0
+  alarm_name          = "${var.name}-expire-errors"
+  dimensions          = { FunctionName = aws_lambda_function.expire[0].function_name }
+  alarm_description   = "This function crashed, ran out of time or did not start"
   namespace           = "AWS/Lambda"
   metric_name         = "Errors"
   period              = 300
@@ -3275,6 +3417,7 @@ resource "aws_lambda_function" "hold" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3339,6 +3482,7 @@ resource "aws_lambda_function" "ask" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3403,6 +3547,7 @@ resource "aws_lambda_function" "acquire" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3465,6 +3610,7 @@ resource "aws_lambda_function" "read" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3527,6 +3673,7 @@ resource "aws_lambda_function" "operate" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3590,6 +3737,7 @@ resource "aws_lambda_function" "watch" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3652,6 +3800,7 @@ resource "aws_lambda_function" "invoke" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3716,6 +3865,7 @@ resource "aws_lambda_function" "semaphore" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3780,6 +3930,7 @@ resource "aws_lambda_function" "cleanup" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3845,6 +3996,7 @@ resource "aws_lambda_function" "record" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3908,6 +4060,7 @@ resource "aws_lambda_function" "transact" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -3977,6 +4130,7 @@ resource "aws_lambda_function" "sweep" {
         LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
         LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
         LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
         LEASEHOLD_LOG                  = var.log_level
         LEASEHOLD_KEY_SCOPES           = var.key_scopes
         LEASEHOLD_OWNER_BINDING        = var.owner_binding
@@ -4019,6 +4173,70 @@ resource "aws_lambda_function" "sweep" {
     aws_iam_role_policy.sweep_log,
     aws_iam_role_policy.sweep_vpc,
     aws_iam_role_policy.sweep_keys,
+  ]
+}
+
+resource "aws_lambda_function" "expire" {
+  count                          = local.is_multi_region ? 1 : 0
+  function_name                  = "${var.name}-expire"
+  filename                       = "${var.code_directory}/leasehold-locks/bootstrap.zip"
+  source_code_hash               = fileexists("${var.code_directory}/leasehold-locks/bootstrap.zip") ? filebase64sha256("${var.code_directory}/leasehold-locks/bootstrap.zip") : null
+  description                    = "Leasehold: removes expired rows"
+  handler                        = "expire"
+  memory_size                    = var.memory_mb
+  role                           = aws_iam_role.expire[0].arn
+  runtime                        = "provided.al2023"
+  timeout                        = 900
+  kms_key_arn                    = local.has_environment_kms_key ? var.environment_kms_key_arn : null
+  reserved_concurrent_executions = local.reserves_concurrency ? var.reserved_concurrency : null
+  architectures                  = [var.architecture]
+
+  environment {
+    variables = merge(
+      {
+        LEASEHOLD_TABLE_NAME           = local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name
+        LEASEHOLD_PARTITION_KEY        = var.partition_key_name
+        LEASEHOLD_SORT_KEY             = var.sort_key_name
+        LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
+        LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
+        LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
+        LEASEHOLD_LOG                  = var.log_level
+        LEASEHOLD_KEY_SCOPES           = var.key_scopes
+        LEASEHOLD_OWNER_BINDING        = var.owner_binding
+        LEASEHOLD_JWT_CLAIM            = var.jwt_claim
+        LEASEHOLD_METRICS              = var.operation_metrics
+        LEASEHOLD_STACK                = var.name
+      },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
+      local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {}
+    )
+  }
+
+  dynamic "vpc_config" {
+    for_each = local.has_vpc ? [1] : []
+    content {
+      subnet_ids         = var.vpc_subnet_ids
+      security_group_ids = var.vpc_security_group_ids
+    }
+  }
+
+  tracing_config {
+    mode = var.tracing
+  }
+
+  logging_config {
+    log_group        = aws_cloudwatch_log_group.function.name
+    log_format       = "JSON"
+    system_log_level = "WARN"
+  }
+
+  depends_on = [
+    aws_iam_role_policy.expire_table,
+    aws_iam_role_policy.expire_log,
+    aws_iam_role_policy.expire_vpc,
+    aws_iam_role_policy.expire_keys,
   ]
 }
 

@@ -89,6 +89,22 @@ variable "existing_table_name" {
   default     = ""
 }
 
+variable "multi_region" {
+  description = "With existing_table_name, whether that table is a global table with strong consistency, which stacks of other regions use, too. No transactions then, and the stack removes expired rows itself"
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !var.multi_region || var.existing_table_name != ""
+    error_message = "multi_region needs existing_table_name."
+  }
+
+  validation {
+    condition     = !var.multi_region || length(var.transaction_table_arns) == 0
+    error_message = "multi_region has no transactions."
+  }
+}
+
 variable "partition_key_name" {
   description = "Name of the table's partition key, a string"
   type        = string

@@ -32,9 +32,10 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The lock service [env: LEASEHOLD_URL] [default: http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    /// The lock service. Several URLs, repeated or with commas between them, are endpoints that stand in for each other
+    /// [env: LEASEHOLD_URL] [default: http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    url: Vec<String>,
 
     /// Send this bearer token. The variable keeps it out of the list of processes [env: LEASEHOLD_TOKEN]
     #[arg(long, value_name = "TOKEN")]
@@ -49,9 +50,10 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME", group = "signed", conflicts_with_all = ["url", "token", "sigv4"])]
     lambda: Option<String>,
 
-    /// The region for --sigv4 and --lambda. Default: that of the API's host name, or of the AWS configuration.
-    #[arg(long, value_name = "REGION", requires = "signed")]
-    region: Option<String>,
+    /// The region for --sigv4 and --lambda: one for all URLs, or one for each. Default: that of the API's host name, or
+    /// of the AWS configuration.
+    #[arg(long, value_name = "REGION", value_delimiter = ',', requires = "signed")]
+    region: Vec<String>,
 
     /// Use this DynamoDB table directly, with no service in between.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "token", "sigv4", "lambda"])]
@@ -135,7 +137,7 @@ impl CommonArgs {
         if can_tell_more && failure.status == status::UNAVAILABLE { " (-v shows why.)" } else { "" }
     }
 
-    /// The URL of the service, if there is one.
+    /// The URLs of the service, with commas between them, if there is one.
     pub(crate) fn url(&self) -> Option<String> {
         (self.connection.dynamodb_table.is_none() && self.function().is_none()).then(|| self.connection.url())
     }
@@ -169,7 +171,8 @@ impl CommonArgs {
 
 impl ConnectionArgs {
     fn url(&self) -> String {
-        self.url.clone().or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
+        let given = (!self.url.is_empty()).then(|| self.url.join(","));
+        given.or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
 
     fn token(&self) -> Option<String> {
@@ -178,7 +181,7 @@ impl ConnectionArgs {
 
     /// The function of the option, or of the variable where no option says something else.
     fn function(&self) -> Option<String> {
-        let is_elsewhere = self.url.is_some() || self.token.is_some() || self.sigv4 || self.dynamodb_table.is_some();
+        let is_elsewhere = !self.url.is_empty() || self.token.is_some() || self.sigv4 || self.dynamodb_table.is_some();
         self.lambda.clone().or_else(|| variable(LAMBDA_VARIABLE).filter(|_| !is_elsewhere))
     }
 
@@ -187,43 +190,49 @@ impl ConnectionArgs {
     }
 
     async fn http(&self) -> Result<HttpTransport, Failure> {
-        let url = self.url();
-        let transport = HttpTransport::new(&url)?;
+        let urls = self.url();
         if self.is_signed() {
-            let signer = self.signer(&sdk_config().await, region_of(&url), "--sigv4").await?;
-            return Ok(transport.sigv4(signer));
+            return self.signed(&urls).await;
         }
+        let transport = HttpTransport::new(&urls)?;
         Ok(match self.token() {
             Some(token) => transport.bearer_token(token),
             None => transport,
         })
     }
 
+    /// Each endpoint has a signature for its own region, with the same credentials.
+    async fn signed(&self, urls: &str) -> Result<HttpTransport, Failure> {
+        let config = sdk_config().await;
+        let urls: Vec<_> = urls.split(',').map(str::trim).filter(|url| !url.is_empty()).collect();
+        if self.region.len() > 1 && self.region.len() != urls.len() {
+            return Err(Failure::usage("--region names one region for all URLs, or one for each"));
+        }
+        let mut endpoints = Vec::new();
+        let mut signer: Option<SigV4> = None;
+        for (at, url) in urls.iter().enumerate() {
+            let given = self.region.get(at).or(self.region.first()).cloned();
+            let region = region(&config, given.or_else(|| SigV4::region_of(url)), "--sigv4")?;
+            let of_region = match &signer {
+                Some(signer) => signer.in_region(region),
+                None => signer.insert(credentials(&config, region).await?).clone(),
+            };
+            endpoints.push(HttpTransport::new(url)?.sigv4(of_region));
+        }
+        endpoints.into_iter().reduce(HttpTransport::or).ok_or_else(|| Failure::usage("--url names no URL"))
+    }
+
     async fn lambda(&self, function: &str) -> Result<LambdaTransport, Failure> {
         let config = sdk_config().await;
-        let mut transport = LambdaTransport::new(function, self.signer(&config, None, "--lambda").await?)?;
+        if self.region.len() > 1 {
+            return Err(Failure::usage("a function is in one region: name one with --region"));
+        }
+        let signer = credentials(&config, region(&config, self.region.first().cloned(), "--lambda")?).await?;
+        let mut transport = LambdaTransport::new(function, signer)?;
         if let Some(url) = variable("AWS_ENDPOINT_URL_LAMBDA").or_else(|| config.endpoint_url().map(str::to_owned)) {
             transport = transport.endpoint_url(&url)?;
         }
         Ok(transport)
-    }
-
-    /// Signs with the credentials of `config`, for the `known` region unless an option says otherwise.
-    async fn signer(&self, config: &SdkConfig, known: Option<String>, option: &str) -> Result<SigV4, Failure> {
-        let configured = || config.region().map(ToString::to_string);
-        let region = self.region.clone().or(known).or_else(configured);
-        let region = region.ok_or_else(|| {
-            Failure::usage(format!("{option} needs to know the region: name it with --region, or set AWS_REGION"))
-        })?;
-        let credentials = config
-            .credentials_provider()
-            .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
-        let signer = SigV4::new(credentials, region);
-        // Without credentials, no request is worth a retry.
-        signer.load().await.map_err(|error| {
-            Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
-        })?;
-        Ok(signer)
     }
 
     async fn in_process(&self, table: &str) -> Result<InProcess, Failure> {
@@ -231,8 +240,30 @@ impl ConnectionArgs {
         schema.partition_key.clone_from(&self.partition_key);
         schema.sort_key.clone_from(&self.sort_key_name);
         let dynamodb = leasehold_dynamodb::connect(self.dynamodb_endpoint.as_deref()).await;
-        InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)
+        let service = InProcess::on_table(&dynamodb, schema, Policy::default()).map_err(Failure::usage)?;
+        let refused = |sentence| Failure::new(status::MISCONFIGURED, "misconfigured", sentence);
+        service.check_regions(&dynamodb, table).await.map_err(refused)
     }
+}
+
+/// The known region, or that of the configuration.
+fn region(config: &SdkConfig, known: Option<String>, option: &str) -> Result<String, Failure> {
+    known.or_else(|| config.region().map(ToString::to_string)).ok_or_else(|| {
+        Failure::usage(format!("{option} needs to know the region: name it with --region, or set AWS_REGION"))
+    })
+}
+
+/// Signs with the credentials of `config`.
+async fn credentials(config: &SdkConfig, region: String) -> Result<SigV4, Failure> {
+    let provider = config
+        .credentials_provider()
+        .ok_or_else(|| Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials; {NEEDS}")))?;
+    let signer = SigV4::new(provider, region);
+    // Without credentials, no request is worth a retry.
+    signer.load().await.map_err(|error| {
+        Failure::new(status::FORBIDDEN, "forbidden", format!("no AWS credentials: {error}; {NEEDS}"))
+    })?;
+    Ok(signer)
 }
 
 /// The settings of AWS in the usual places.
@@ -249,34 +280,4 @@ fn variable(name: &str) -> Option<String> {
 /// Whether a variable of the environment switches something on.
 fn is_on(name: &str) -> bool {
     variable(name).is_some_and(|value| !["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str()))
-}
-
-/// The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`, or of a Function URL.
-fn region_of(url: &str) -> Option<String> {
-    let host = url.split_once("://")?.1.split(['/', ':']).next()?;
-    let (rest, of_aws) = match host.split_once(".execute-api.") {
-        Some((_, rest)) => (rest, "amazonaws.com"),
-        None => (host.split_once(".lambda-url.")?.1, "on.aws"),
-    };
-    let (region, domain) = rest.split_once('.')?;
-    domain.starts_with(of_aws).then(|| region.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::region_of;
-
-    #[test]
-    fn region_is_read_from_the_host_name() {
-        let region = |url| region_of(url);
-        assert_eq!(region("https://abc.execute-api.eu-central-1.amazonaws.com/prod").as_deref(), Some("eu-central-1"));
-        assert_eq!(region("https://abc.execute-api.cn-north-1.amazonaws.com.cn").as_deref(), Some("cn-north-1"));
-        assert_eq!(region("https://abc-vpce.execute-api.us-east-1.amazonaws.com:443/x").as_deref(), Some("us-east-1"));
-        assert_eq!(region("https://abc.lambda-url.eu-west-1.on.aws/").as_deref(), Some("eu-west-1"));
-        for other in
-            ["https://locks.example.com", "http://127.0.0.1:8080", "nonsense", "https://a.execute-api.b.evil.com"]
-        {
-            assert_eq!(region(other), None, "{other}");
-        }
-    }
 }

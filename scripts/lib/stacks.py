@@ -185,10 +185,12 @@ def function_behind(value, resources):
 def actions_of(role, resources):
     """Returns `UpdateItem on locks` and the like: the actions of DynamoDB."""
     return sorted(
-        f"{action.removeprefix('dynamodb:')} on {target}"
-        for target, actions in statements(role, resources)
-        for action in actions
-        if action.startswith("dynamodb:")
+        {
+            f"{action.removeprefix('dynamodb:')} on {target}"
+            for target, actions in statements(role, resources)
+            for action in actions
+            if action.startswith("dynamodb:")
+        }
     )
 
 

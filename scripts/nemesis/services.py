@@ -6,6 +6,10 @@ service, so that every grant is one. Compared are the outcome of each order, and
 order, and which of them repeat the one before. `expect` has them as the rules of docs/client.md want them; a request
 with `*` may come several times. `pauses` is the least time after the first request, or the first few (`after`);
 `pauses_at` has it by the number of the pause.
+
+A case with `endpoints` has several such services before the real one: the script of each, or `dead` where nobody
+listens. Its requests begin with `first`, `second` …. An order `end` ends one of them at once, as the fate `ends` does.
+`named` are the endpoints that the last error must name.
 """
 
 import argparse
@@ -35,20 +39,46 @@ LONGEST = 30.0
 SAME = {"Lost": "LockLost", "Unconnected": "Unavailable"}
 
 
+NAMES = ("first", "second", "third", "fourth")
+
+
+class Log:
+    """The requests of one client, at whatever endpoint they arrived."""
+
+    def __init__(self):
+        self.seen, self.times, self.lock = [], [], threading.Lock()
+        self._last = None
+
+    def arrived(self, endpoint, path, body, script):
+        """Notes a request. Returns what the script says about it."""
+        # A query comes by chance.
+        name = path.partition("?")[0].removeprefix("/v1/")
+        with self.lock:
+            number = json.loads(body or b"{}").get("sequence")
+            shown = f"{endpoint} {name}".strip() + (f" {number}" if number else "")
+            is_repeated, self._last = (path, body) == self._last, (path, body)
+            self.seen.append(f"{shown} again" if is_repeated else shown)
+            self.times.append(time.monotonic())
+            return next(script, {})
+
+    def quiet_for(self):
+        with self.lock:
+            return time.monotonic() - self.times[-1] if self.times else LONGEST
+
+
 class Scripted(ThreadingHTTPServer):
-    """A service that does with each request what its script says. `seen` has the requests."""
+    """A service that does with each request what its script says."""
 
     daemon_threads = True
     # A burst of connections is not refused.
     request_queue_size = 64
 
-    def __init__(self, script, service):
+    def __init__(self, script, service, log, name=""):
         super().__init__(("127.0.0.1", 0), Request)
-        self.script, self.service = script, service
-        self.seen, self.times, self.lock = [], [], threading.Lock()
-        self._last = None
+        self.script, self.service, self.log, self.name = iter(script), service, log, name
         self.late: tuple[int, dict[str, str], bytes] | None = None
-        self.is_closing = threading.Event()
+        self.is_closing, self.connections = threading.Event(), set()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
     def url(self):
@@ -58,23 +88,26 @@ class Scripted(ThreadingHTTPServer):
         """A client that left is no error."""
 
     def arrived(self, path, body):
-        """Notes a request. Returns what the script says about it."""
-        # A query, and the mark of a waiter, come by chance.
-        name = path.partition("?")[0].removeprefix("/v1/")
-        if name == "want":
-            return {}
-        with self.lock:
-            number = json.loads(body or b"{}").get("sequence")
-            shown = f"{name} {number}" if number else name
-            is_repeated, self._last = (path, body) == self._last, (path, body)
-            self.seen.append(f"{shown} again" if is_repeated else shown)
-            self.times.append(time.monotonic())
-            at = len(self.seen) - 1
-            return self.script[at] if at < len(self.script) else {}
+        # The mark of a waiter comes by chance.
+        return {} if path == "/v1/want" else self.log.arrived(self.name, path, body, self.script)
 
-    def quiet_for(self):
-        with self.lock:
-            return time.monotonic() - self.times[-1] if self.times else LONGEST
+    def get_request(self):
+        connection, address = super().get_request()
+        self.connections.add(connection)
+        return connection, address
+
+    def end(self):
+        """Ends at once, as a process that is killed. Nobody listens any more."""
+        if not self.is_closing.is_set():
+            self.is_closing.set()
+            self.shutdown()
+            self.server_close()
+            for connection in self.connections:
+                try:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # it is closed already
 
 
 class Request(BaseHTTPRequestHandler):
@@ -88,6 +121,9 @@ class Request(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fate = self.server.arrived(self.path, body)
         self.server.is_closing.wait(fate.get("before", 0))
+        if fate.get("ends"):
+            self.server.end()
+            return self.reset()
         if "restart" in fate:
             self.server.service.restart(fate["restart"])
             return self.reset()
@@ -191,21 +227,32 @@ class Restarting(Service):
 
 def drive(command, case, folder):
     """Lets one client play a case. Returns the outcome of each order, and the requests."""
-    service = Restarting(folder)
-    server = Scripted(case["script"], service)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    url = case.get("url", server.url)
+    service, log = Restarting(folder), Log()
+    if "endpoints" in case:
+        scripts = dict(zip(NAMES, case["endpoints"], strict=False))
+        servers = {
+            name: Scripted([] if script == "dead" else script, service, log, name) for name, script in scripts.items()
+        }
+        for name, script in scripts.items():
+            if script == "dead":
+                servers[name].end()
+    else:
+        servers = {"": Scripted(case["script"], service, log)}
+    url = case.get("url", ",".join(server.url for server in servers.values()))
     environment = os.environ | {"LEASEHOLD_URL": url, "CONTEND_TABLE": "none"}
     agent = subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     watchdog = threading.Timer(ANSWER, agent.kill)
     watchdog.start()
-    key, outcomes = f"scripted-{uuid.uuid4()}", []
+    key, outcomes, named = f"scripted-{uuid.uuid4()}", [], []
     try:
         for order in case["orders"]:
             if "pause" in order:
                 time.sleep(order["pause"])
+                continue
+            if "end" in order:
+                servers[order["end"]].end()
                 continue
             whole = {"kind": "lock", "keys": [key], "claim": "scripted", "lease": 20, "wait": 5} | order
             print(json.dumps(whole), file=agent.stdin, flush=True)
@@ -213,16 +260,17 @@ def drive(command, case, folder):
                 pass
             error = answer.get("error")
             outcomes.append(SAME.get(error, error) if error else next(iter(answer), "done"))
+            named = [name for name, server in servers.items() if server.url in answer.get("detail", "")]
         end = time.monotonic() + LONGEST
-        while server.quiet_for() < max(QUIET, case.get("quiet", QUIET)) and time.monotonic() < end:
+        while log.quiet_for() < max(QUIET, case.get("quiet", QUIET)) and time.monotonic() < end:
             time.sleep(0.05)
-        with server.lock:
-            return outcomes, list(server.seen), [b - a for a, b in zip(server.times, server.times[1:], strict=False)]
+        with log.lock:
+            pauses = [b - a for a, b in zip(log.times, log.times[1:], strict=False)]
+            return outcomes, list(log.seen), pauses, named
     finally:
         watchdog.cancel()
-        server.is_closing.set()
-        server.shutdown()
-        server.server_close()
+        for server in servers.values():
+            server.end()
         agent.kill()
         agent.communicate()
         service.close()
@@ -243,13 +291,15 @@ def is_as_expected(requests, expected):
 def judge(case, results):
     """What is wrong with the results of the clients."""
     expect = case["expect"]
-    for client, (outcomes, requests, pauses) in results.items():
+    for client, (outcomes, requests, pauses, named) in results.items():
         if outcomes != expect["outcomes"]:
             yield f"{client}: the outcomes are {outcomes}, and not {expect['outcomes']}"
         if not is_as_expected(requests, expect["requests"]):
             yield f"{client}: the requests are {requests}, and not {expect['requests']}"
         elif any(pause < expect.get("pauses", 0) for pause in pauses[: expect.get("after", 1)]):
             yield f"{client}: the pauses are {pauses}, and not at least {expect['pauses']}"
+        if named != expect.get("named", named):
+            yield f"{client}: the error names {named}, and not {expect['named']}"
         for at, least in expect.get("pauses_at", {}).items():
             if len(pauses) <= int(at) or pauses[int(at)] < least:
                 yield f"{client}: the pauses are {pauses}, and number {at} is not at least {least}"

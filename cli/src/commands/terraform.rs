@@ -105,9 +105,15 @@ impl TerraformArgs {
         if self.common.is_signed() {
             return Err(Failure::usage("Terraform cannot sign its requests: use --token in place of --sigv4"));
         }
-        self.common.url().ok_or_else(|| {
+        let url = self.common.url().ok_or_else(|| {
             Failure::usage("the state is behind a service: name it with --url, and not --dynamodb-table or --lambda")
-        })
+        })?;
+        if url.contains(',') {
+            return Err(Failure::usage(
+                "a state is behind one endpoint, which is all that Terraform asks: name one URL",
+            ));
+        }
+        Ok(url)
     }
 
     /// Refuses a service without states, before the lock is asked for.

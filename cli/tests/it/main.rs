@@ -14,6 +14,7 @@ mod coordination;
 mod cost;
 mod damage;
 mod demo;
+mod endpoints;
 mod fenced_store;
 mod front;
 mod guard;

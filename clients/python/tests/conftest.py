@@ -53,10 +53,13 @@ def binary() -> str:
     return path
 
 
-def serve(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+def serve(
+    *arguments: str, store: tuple[str, ...] = ("--memory",), environment: dict[str, str] | None = None
+) -> tuple[subprocess.Popen[str], str]:
     """Starts `leasehold serve` on a free port; returns it and its URL."""
     process = subprocess.Popen(
-        [binary(), "serve", "--memory", "--listen", "127.0.0.1:0", *arguments],
+        [binary(), "serve", *store, "--listen", "127.0.0.1:0", *arguments],
+        env=os.environ | (environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

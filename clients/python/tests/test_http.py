@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -257,3 +258,31 @@ def test_lease_ids_are_never_shown(
     assert guard.lease_id
     assert guard.lease_id not in "".join(map(repr, shown)) + "".join(map(str, shown)) + caplog.text
     assert key in caplog.text + repr(guard)
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_request_that_was_sent_twice_may_have_been_carried_out(make_client: MakeClient, key: str) -> None:
+    def read(connection: socket.socket) -> None:
+        text = b""
+        while not text.endswith((b"}", b"\r\n\r\n")) or (text.startswith(b"POST") and not text.endswith(b"}")):
+            text += connection.recv(4096)
+
+    def serve() -> None:
+        with listener:
+            connection, _ = listener.accept()
+            with connection:
+                read(connection)
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                read(connection)
+                listener.close()  # nobody is there for the second sending
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=serve)
+    thread.start()
+    client = make_client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    with pytest.raises(InvalidRequest):
+        client.get(key)
+    with pytest.raises(Unavailable) as caught:
+        client.try_acquire(key)
+    thread.join()
+    assert caught.value.sent

@@ -44,6 +44,7 @@ from leasehold._runtime import run
 from leasehold._timing import (
     Backoff,
     Budget,
+    endpoint_timeout,
     heartbeat_pause_ms,
     heartbeat_retry_pause_ms,
     mark_pause,
@@ -111,6 +112,7 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     ),
     "markPause": lambda given: mark_pause(given["jitter"]),
     "requestTimeout": timeout,
+    "endpointTimeout": lambda given: endpoint_timeout(given["timeoutMs"] / 1000, given["endpoints"]),
     "heartbeatInterval": interval,
     "heartbeatPause": lambda given: heartbeat_pause_ms(given["intervalMs"], given["jitter"]) / 1000,
     "heartbeatRetryPause": lambda given: heartbeat_retry_pause_ms(given["pauseMs"], given["leftMs"]) / 1000,

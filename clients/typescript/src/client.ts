@@ -3,6 +3,7 @@ import { acquire, type AcquireOptions, type ScopeOptions, type TryAcquireOptions
 import { type Context, track } from "./context.js";
 import { type Duration, millisecondsOf } from "./duration.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
+import { Endpoints, urlsOf } from "./endpoints.js";
 import {
   AlreadyDoneError,
   ClosedError,
@@ -60,9 +61,11 @@ type Schemas = components["schemas"];
 export interface ClientOptions {
   /**
    * The address of the service, with the stage if there is one:
-   * `https://abc.execute-api.eu-central-1.amazonaws.com/prod`.
+   * `https://abc.execute-api.eu-central-1.amazonaws.com/prod`. Several, in an array or in one text with commas, are
+   * endpoints of one service, such as stacks in several regions that have one table with strong consistency. Where an
+   * endpoint gives no answer, the next try goes to the next one.
    */
-  url?: string | URL | undefined;
+  url?: string | URL | readonly (string | URL)[] | undefined;
   /** Carries the requests in place of HTTP: `lambda(…)` of `leasehold/lambda`. Excludes `url`, `token`, `fetch` and `tls`. */
   transport?: Transport | undefined;
   /** The owner of the locks, for people to read: 1 to 1024 bytes. Default: `hostname:pid`. */
@@ -99,17 +102,23 @@ export interface ClientOptions {
   runtime?: Runtime | undefined;
 }
 
-function transportOf({ transport, url, token, fetch, tls }: ClientOptions): Transport {
-  if (transport === undefined) {
-    if (url === undefined) throw new InvalidRequestError("Either url or transport is needed.", "url");
-    if (tls === undefined) return new HttpTransport(url, token, fetch);
-    if (fetch !== undefined) throw new InvalidRequestError("A fetch of one's own excludes tls.", "tls");
-    if (!String(url).startsWith("https:")) throw new InvalidRequestError("tls needs https:// in the url.", "tls");
-    return new HttpTransport(url, token, tlsFetch(tls));
+function transportOf({ transport, url, token, fetch, tls, runtime }: ClientOptions): Transport {
+  if (transport !== undefined) {
+    const [excluded] = Object.entries({ url, token, fetch, tls }).filter(([, value]) => value !== undefined);
+    if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
+    return transport;
   }
-  const [excluded] = Object.entries({ url, token, fetch, tls }).filter(([, value]) => value !== undefined);
-  if (excluded) throw new InvalidRequestError(`A transport excludes ${excluded[0]}.`, excluded[0]);
-  return transport;
+  if (url === undefined) throw new InvalidRequestError("Either url or transport is needed.", "url");
+  if (tls !== undefined && fetch !== undefined)
+    throw new InvalidRequestError("A fetch of one's own excludes tls.", "tls");
+  const urls = urlsOf(url);
+  if (tls !== undefined && !urls.every((one) => String(one).startsWith("https:")))
+    throw new InvalidRequestError("tls needs https:// in the url.", "tls");
+  const send = tls === undefined ? fetch : tlsFetch(tls);
+  const transports = urls.map((one) => new HttpTransport(one, token, send));
+  const [only] = transports;
+  if (only === undefined) throw new InvalidRequestError("The url names no endpoint.", "url");
+  return transports.length === 1 ? only : new Endpoints(transports, runtime ?? systemRuntime);
 }
 
 /** Options of `once`. */

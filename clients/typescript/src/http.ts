@@ -75,7 +75,8 @@ const MOST_AT_ONCE = 64;
 
 export class HttpTransport implements Transport {
   readonly #room = new Room(MOST_AT_ONCE);
-  readonly #base: string;
+  /** The URL of the service. */
+  readonly url: string;
   readonly #send: Fetch;
 
   constructor(
@@ -84,7 +85,7 @@ export class HttpTransport implements Transport {
     fetch: Fetch | undefined,
   ) {
     const base = baseUrl(url);
-    this.#base = base.href.replace(/\/+$/, "");
+    this.url = base.href.replace(/\/+$/, "");
     this.#send = fetch ?? (isLoopback(base.hostname) ? directFetch : (target, init) => globalThis.fetch(target, init));
   }
 
@@ -97,13 +98,13 @@ export class HttpTransport implements Transport {
     const headers: Record<string, string> = { ...given, accept: "application/json, application/problem+json" };
     if (method === "POST") headers["content-type"] = "application/json";
     if (this.token !== undefined) headers["authorization"] = `Bearer ${await bearer(this.token)}`;
-    const url = this.#base + path + (method === "GET" ? queryString(request) : "");
+    const url = this.url + path + (method === "GET" ? queryString(request) : "");
     const body = method === "POST" ? bodyOf(request) : undefined;
     const isLong = LONG.has(call);
     try {
       if (!isLong) await this.#room.enter(signal);
     } catch (error) {
-      throw unanswered(`${this.#base} cannot be reached`, error);
+      throw unanswered(`${this.url} cannot be reached`, error);
     }
     try {
       signal.throwIfAborted();
@@ -119,7 +120,7 @@ export class HttpTransport implements Transport {
       return { status: response.status, document: parseDocument(await response.text()), retryAfter };
     } catch (error) {
       if (error instanceof InvalidRequestError) throw error;
-      throw unanswered(`${this.#base} cannot be reached`, error);
+      throw unanswered(`${this.url} cannot be reached`, error);
     } finally {
       if (!isLong) this.#room.leave();
     }

@@ -49,6 +49,16 @@ export function requestTimeout(lease = Infinity, left = Infinity, shortest = SHO
   return Math.min(longest, Math.max(left, shortest));
 }
 
+/**
+ * Returns the part of a request's time-out that one of so many endpoints has. They share the time of an answer, at most
+ * 5 s; each has at least 200 ms, as far as three quarters of that time allow. The service's own wait comes on top.
+ */
+export function endpointTimeout(timeout: number, endpoints: number): number {
+  if (endpoints < 2) return timeout;
+  const answer = Math.min(timeout, LONGEST_REQUEST_MS);
+  return timeout - answer + Math.min((answer * 3) / 4, Math.max(answer / endpoints, SHORTEST_REQUEST_MS));
+}
+
 /** Returns the pause after this many requests in a row without a useful answer, from 1. */
 export function retryPause(failures: number, retryAfter: number, random: number): number {
   const ceiling = Math.min(100 * 2 ** (failures - 1), 2000);

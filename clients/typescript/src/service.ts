@@ -176,7 +176,8 @@ export class Service {
     });
     try {
       // A transport of the caller's need not heed the signal.
-      const exchange = this.transport.exchange(call, { ...request }, { signal: controller.signal, headers });
+      const conditions = { signal: controller.signal, headers, timeout };
+      const exchange = this.transport.exchange(call, { ...request }, conditions);
       const answer = await abortable(exchange, controller.signal).catch((error: unknown) => {
         if (typeof error === "object" && error !== null) unanswered.add(error);
         throw error;

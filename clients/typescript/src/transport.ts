@@ -42,8 +42,10 @@ export interface Answer {
 
 /** Conditions of one request. */
 export interface ExchangeOptions {
-  /** Ends the request. */
+  /** Ends the request: its caller has gone, or its time is over. */
   readonly signal: AbortSignal;
+  /** The milliseconds after which the signal comes at the latest. */
+  readonly timeout: number;
   /** Headers for the request, such as the trace context. */
   readonly headers: Readonly<Record<string, string>>;
 }

@@ -53,7 +53,7 @@ export function serviceBinary(): string {
   return process.env["LEASEHOLD_BIN"] ?? fileURLToPath(new URL("../../../target/debug/leasehold", import.meta.url));
 }
 
-/** A `leasehold serve` of its own, in memory. */
+/** A `leasehold serve` of its own, in memory unless a test says otherwise. */
 export class LocalService implements AsyncDisposable {
   private constructor(
     readonly child: Child,
@@ -61,10 +61,25 @@ export class LocalService implements AsyncDisposable {
   ) {}
 
   static async start(...flags: string[]): Promise<LocalService> {
+    return LocalService.startOn(["--memory"], flags);
+  }
+
+  /** Starts on a DynamoDB, such as one that another service exposes. */
+  static async onDynamoDb(endpoint: string): Promise<LocalService> {
+    const credentials = { AWS_ACCESS_KEY_ID: "any", AWS_SECRET_ACCESS_KEY: "any", AWS_REGION: "eu-central-1" };
+    return LocalService.startOn(["--dynamodb-endpoint", endpoint], [], credentials);
+  }
+
+  private static async startOn(
+    store: string[],
+    flags: string[],
+    environment: Record<string, string> = {},
+  ): Promise<LocalService> {
     const binary = serviceBinary();
     const child = new Child(
-      spawn(binary, ["serve", "--memory", "--listen", "127.0.0.1:0", ...flags], {
+      spawn(binary, ["serve", ...store, "--listen", "127.0.0.1:0", ...flags], {
         stdio: ["ignore", "pipe", "ignore"],
+        env: { ...process.env, ...environment },
       }),
     );
     const url = /http:\S+/.exec(await child.line())?.[0];

@@ -85,6 +85,9 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
     const shortest = given.operation === "wait" ? pacing.LAST_LOOK_MS : undefined;
     assertTime(pacing.requestTimeout(optional(given.leaseMs), optional(given.leftMs), shortest), expect, name);
   },
+  endpointTimeout: ({ given, expect, name }) => {
+    assertTime(pacing.endpointTimeout(given.timeoutMs, given.endpoints), expect, name);
+  },
   heartbeatInterval: ({ given, expect, name }) => {
     const check = (): void => {
       checkGuardOptions({ heartbeatInterval: optional(given.chosenMs) }, given.leaseMs);

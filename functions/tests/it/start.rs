@@ -41,13 +41,22 @@ async fn acquire(sandbox: &mut Sandbox) -> (u64, Value) {
 #[derive(Clone)]
 struct DynamoDb {
     greeting: (StatusCode, &'static str),
+    description: (StatusCode, &'static str),
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
 }
 
 impl DynamoDb {
     async fn start(greeting: (StatusCode, &'static str)) -> (Self, String) {
-        let dynamodb = Self { greeting, requests: Arc::default(), connections: Arc::default() };
+        Self::described(greeting, (StatusCode::OK, "{}")).await
+    }
+
+    /// Starts with this description of the table.
+    async fn described(
+        greeting: (StatusCode, &'static str),
+        description: (StatusCode, &'static str),
+    ) -> (Self, String) {
+        let dynamodb = Self { greeting, description, requests: Arc::default(), connections: Arc::default() };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         let connections = Arc::clone(&dynamodb.connections);
@@ -66,10 +75,14 @@ impl DynamoDb {
 
 async fn answer(State(dynamodb): State<DynamoDb>, request: Request) -> Response {
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+    let target = target.to_owned();
     let asked = format!("{} {} {target}", request.method(), request.uri().path());
     dynamodb.requests.lock().expect("no panics while it is held").push(asked);
     match *request.method() {
         Method::GET => dynamodb.greeting.into_response(),
+        _ if target.ends_with(".DescribeTable") => {
+            ([("content-type", "application/x-amz-json-1.0")], dynamodb.description).into_response()
+        }
         _ => ([("content-type", "application/x-amz-json-1.0")], "{}").into_response(),
     }
 }
@@ -88,10 +101,11 @@ async fn first_request_uses_the_connection_of_the_start() {
         let (dynamodb, url) = DynamoDb::start(greeting).await;
         let mut sandbox = start(&[TABLE, ("AWS_ENDPOINT_URL_DYNAMODB", &url)]).await;
         sandbox.ready().await.expect("it starts");
-        assert_eq!(dynamodb.seen(), (1, vec!["GET / ".to_owned()]), "{greeting:?}");
+        let mut requests = vec!["GET / ".to_owned(), "POST / DynamoDB_20120810.DescribeTable".to_owned()];
+        assert_eq!(dynamodb.seen(), (1, requests.clone()), "{greeting:?}");
         let (status, granted) = acquire(&mut sandbox).await;
         assert_eq!((status, &granted["outcome"]), (200, &json!("created")), "{greeting:?}");
-        let requests = vec!["GET / ".to_owned(), "POST / DynamoDB_20120810.UpdateItem".to_owned()];
+        requests.push("POST / DynamoDB_20120810.UpdateItem".to_owned());
         assert_eq!(dynamodb.seen(), (1, requests), "{greeting:?}");
     }
 }
@@ -153,5 +167,33 @@ async fn mistakes_in_the_configuration_are_reported() {
             "header": "Runtime.ConfigInvalid",
         });
         assert_eq!(error, expected);
+    }
+}
+
+/// Whatever is not known does not stop a start. What is known to grant a lock twice does.
+#[tokio::test]
+async fn table_of_several_regions_must_be_strong() {
+    let healthy = (StatusCode::OK, "healthy");
+    let strong = r#"{"Table":{"Replicas":[{"RegionName":"us-east-2"}],"MultiRegionConsistency":"STRONG"}}"#;
+    let eventual = r#"{"Table":{"Replicas":[{"RegionName":"us-east-2"}],"MultiRegionConsistency":"EVENTUAL"}}"#;
+    let denied = r#"{"__type":"com.amazon.coral.service#AccessDeniedException"}"#;
+    let (alone, several) = (("LEASEHOLD_MULTI_REGION", "false"), ("LEASEHOLD_MULTI_REGION", "true"));
+    for (description, mode, refusal) in [
+        ((StatusCode::OK, strong), several, None),
+        ((StatusCode::OK, strong), alone, Some("LEASEHOLD_MULTI_REGION")),
+        ((StatusCode::OK, eventual), several, Some("Two regions would grant the same lock")),
+        ((StatusCode::OK, eventual), alone, Some("Two regions would grant the same lock")),
+        ((StatusCode::BAD_REQUEST, denied), several, None),
+        ((StatusCode::INTERNAL_SERVER_ERROR, "{}"), alone, None),
+    ] {
+        let (_, url) = DynamoDb::described(healthy, description).await;
+        let started = start(&[TABLE, mode, ("AWS_ENDPOINT_URL_DYNAMODB", &url)]).await.ready().await;
+        match (started, refusal) {
+            (Ok(_), None) => {}
+            (Err(InitError::Reported(error)), Some(refusal)) => {
+                assert!(error["errorMessage"].as_str().is_some_and(|said| said.contains(refusal)), "{error}");
+            }
+            (started, _) => panic!("{description:?} {mode:?}: {started:?}"),
+        }
     }
 }

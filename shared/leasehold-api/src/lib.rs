@@ -25,6 +25,7 @@ pub mod counts;
 mod cursor;
 pub mod direct;
 mod execution;
+mod expiry;
 mod history;
 pub mod http;
 #[cfg(feature = "logging")]
@@ -40,6 +41,7 @@ mod transactions;
 mod watches;
 
 pub use execution::ExecutionSecret;
+pub use expiry::Expiry;
 pub use history::{Recorder, StreamBatch, image};
 pub use quota::Quota;
 pub use route::{Admitted, Answer, Input, Route, Routed, document, no_transactions};

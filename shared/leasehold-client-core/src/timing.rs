@@ -126,6 +126,17 @@ pub fn poll_timeout(longest: Duration, lease: Duration, left: Duration) -> Durat
     request_limit(longest, Some(lease)).min(left.max(LAST_LOOK))
 }
 
+/// The part of a request's time-out that one of so many endpoints has. They share the time of an answer, which is at
+/// most `longest`; each has at least 200 ms, as far as three quarters of that time allow. The service's own wait comes
+/// on top. However many endpoints are silent, the next one is asked well within the lease.
+pub fn endpoint_timeout(limit: Duration, longest: Duration, endpoints: u32) -> Duration {
+    if endpoints < 2 {
+        return limit;
+    }
+    let answer = limit.min(longest);
+    limit.saturating_sub(answer) + (answer / endpoints).max(MIN_TIMEOUT).min(answer * 3 / 4)
+}
+
 fn request_limit(longest: Duration, lease: Option<Duration>) -> Duration {
     lease.map_or(longest, |lease| longest.min((lease / REQUESTS_PER_LEASE).max(MIN_TIMEOUT)))
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold_client_core::timing::{
-    Returning, backoff, heartbeat_pause, heartbeat_retry_pause, mark_pause, poll_pause, poll_timeout, request_timeout,
-    retry_after, return_pause,
+    Returning, backoff, endpoint_timeout, heartbeat_pause, heartbeat_retry_pause, mark_pause, poll_pause, poll_timeout,
+    request_timeout, retry_after, return_pause,
 };
 use serde_json::Value;
 
@@ -61,5 +61,9 @@ fn time_outs_follow_the_vectors() {
             Some("wait") => poll_timeout(LONGEST, lease.expect("a wait is for a lease"), left),
             _ => request_timeout(LONGEST, lease, left),
         }
+    });
+    follows("endpointTimeout", |given, _| {
+        let endpoints = u32::try_from(given["endpoints"].as_u64().expect("a number")).expect("small");
+        endpoint_timeout(ms(&given["timeoutMs"]), LONGEST, endpoints)
     });
 }

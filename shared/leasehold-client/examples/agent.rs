@@ -310,6 +310,11 @@ impl Agent {
     }
 }
 
+/// The message of an error, with those of its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", told(source)))
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Client::builder().owner_name("rust").build(HttpTransport::new(&std::env::var("LEASEHOLD_URL")?)?);
@@ -319,7 +324,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let answer = agent.carry_out(&serde_json::from_str(&line)?).await.unwrap_or_else(|error| {
             let kind = format!("{:?}", error.kind());
             let kind = kind.split(|character: char| !character.is_alphanumeric()).next().unwrap_or_default();
-            json!({ "error": kind, "detail": error.to_string() })
+            json!({ "error": kind, "detail": told(&error) })
         });
         println!("{answer}");
     }

@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response};
 use reqwest::Url;
 
+use crate::endpoints::Course;
 use crate::{Error, Transport, TransportError};
 
 /// The largest answer: a page of locks. Lambda allows 6 MB.
@@ -25,9 +26,17 @@ const DEAD_LIMIT: Duration = Duration::from_secs(2);
 /// The end of the line that begins a certificate in PEM format.
 const PEM_LABEL: &str = concat!("CERTIFICATE", "-----");
 
-/// The service over HTTP or HTTPS. Connections are kept and shared. The environment names the proxies.
+/// The service over HTTP or HTTPS, at one endpoint or at several. Connections are kept and shared. The environment
+/// names the proxies.
 #[derive(Debug, Clone)]
 pub struct HttpTransport {
+    endpoints: Vec<Endpoint>,
+    course: Arc<Course>,
+}
+
+/// One address of the service.
+#[derive(Debug, Clone)]
+pub(crate) struct Endpoint {
     http: reqwest::Client,
     base_url: Url,
     credentials: Credentials,
@@ -46,9 +55,81 @@ impl HttpTransport {
     /// Creates a transport for the service at this URL. A path in the URL, such as an API's stage, is put before the
     /// paths of the API.
     ///
+    /// Several URLs, with commas between them, are endpoints of the same service: stacks in several regions that have
+    /// one table with strong consistency. A request goes to the endpoint that answered last. Where it gives no answer,
+    /// the next try of the same request, with the same lease id and sequence number, goes to the next endpoint.
+    ///
     /// # Errors
-    /// The URL is not that of a web server, or contains credentials.
+    /// A URL is not that of a web server, or contains credentials.
     pub fn new(base_url: &str) -> Result<Self, Error> {
+        let urls = base_url.split(',').map(str::trim).filter(|url| !url.is_empty());
+        let endpoints = urls.map(Endpoint::new).collect::<Result<Vec<_>, _>>()?;
+        if endpoints.is_empty() {
+            // The message for a URL that is none.
+            service_url(base_url)?;
+        }
+        Ok(Self { endpoints, course: Arc::default() })
+    }
+
+    /// Adds the endpoints of `other`, with their own credentials, after those of this transport.
+    #[must_use]
+    pub fn or(mut self, other: Self) -> Self {
+        self.endpoints.extend(other.endpoints);
+        Self { endpoints: self.endpoints, course: Arc::default() }
+    }
+
+    /// Sends this token with each request.
+    #[must_use]
+    pub fn bearer_token(self, token: impl Into<String>) -> Self {
+        let token = token.into();
+        self.bearer_token_from(move || token.clone())
+    }
+
+    /// Calls this function for the token of each request, for tokens that expire. The function should return at once.
+    #[must_use]
+    pub fn bearer_token_from(self, token: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        for Endpoint { base_url, .. } in &self.endpoints {
+            if base_url.scheme() == "http" && !is_loopback(base_url) {
+                tracing::warn!(
+                    host = base_url.host_str(),
+                    "the bearer token travels unencrypted to another machine: use https"
+                );
+            }
+        }
+        self.with(&Credentials::Bearer(Arc::new(token)))
+    }
+
+    /// Signs each request, for an API that is protected by IAM. The signature is for the signer's region at all
+    /// endpoints: with endpoints in several regions, give each its own, and join them by [`HttpTransport::or`].
+    ///
+    /// ```
+    /// # fn example(credentials: aws_credential_types::Credentials) -> Result<(), leasehold_client::Error> {
+    /// use leasehold_client::{HttpTransport, SigV4};
+    ///
+    /// let frankfurt = SigV4::new(credentials, "eu-central-1");
+    /// let dublin = frankfurt.in_region("eu-west-1");
+    /// let transport = HttpTransport::new("https://locks.eu-central-1.example.com")?
+    ///     .sigv4(frankfurt)
+    ///     .or(HttpTransport::new("https://locks.eu-west-1.example.com")?.sigv4(dublin));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "sigv4")]
+    #[must_use]
+    pub fn sigv4(self, signer: crate::SigV4) -> Self {
+        self.with(&Credentials::SigV4(signer))
+    }
+
+    fn with(mut self, credentials: &Credentials) -> Self {
+        for endpoint in &mut self.endpoints {
+            endpoint.credentials = credentials.clone();
+        }
+        self
+    }
+}
+
+impl Endpoint {
+    fn new(base_url: &str) -> Result<Self, Error> {
         let base_url = service_url(base_url)?;
         if let Some(path) = std::env::var_os("SSL_CERT_FILE").filter(|_| base_url.scheme() == "https") {
             check_authorities(Path::new(&path))?;
@@ -73,35 +154,7 @@ impl HttpTransport {
         Ok(Self { http, base_url, credentials: Credentials::None })
     }
 
-    /// Sends this token with each request.
-    #[must_use]
-    pub fn bearer_token(self, token: impl Into<String>) -> Self {
-        let token = token.into();
-        self.bearer_token_from(move || token.clone())
-    }
-
-    /// Calls this function for the token of each request, for tokens that expire. The function should return at once.
-    #[must_use]
-    pub fn bearer_token_from(mut self, token: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        if self.base_url.scheme() == "http" && !is_loopback(&self.base_url) {
-            tracing::warn!(
-                host = self.base_url.host_str(),
-                "the bearer token travels unencrypted to another machine: use https"
-            );
-        }
-        self.credentials = Credentials::Bearer(Arc::new(token));
-        self
-    }
-
-    /// Signs each request, for an API that is protected by IAM.
-    #[cfg(feature = "sigv4")]
-    #[must_use]
-    pub fn sigv4(mut self, signer: crate::SigV4) -> Self {
-        self.credentials = Credentials::SigV4(signer);
-        self
-    }
-
-    async fn exchange(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, TransportError> {
+    pub(crate) async fn exchange(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, TransportError> {
         let (mut parts, body) = request.into_parts();
         let absolute = format!("{}{}", self.base_url.as_str().trim_end_matches('/'), parts.uri);
         parts.uri = absolute.parse().map_err(|error| TransportError::not_sent("no such address").with_source(error))?;
@@ -141,7 +194,16 @@ impl HttpTransport {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
-        self.exchange(request).boxed()
+        match self.endpoints.as_slice() {
+            [only] => only.exchange(request).boxed(),
+            several => self.course.send(several, request).boxed(),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.base_url.as_str().trim_end_matches('/'))
     }
 }
 

@@ -86,6 +86,7 @@ mod client;
 mod clock;
 pub mod duration;
 mod election;
+mod endpoints;
 mod error;
 mod flow;
 mod guard;

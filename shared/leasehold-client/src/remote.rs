@@ -28,6 +28,7 @@ use tracing::field::Empty;
 use crate::clock::{Draws, Instant, chance, millis, whole_since};
 use crate::error::end_of;
 use crate::subject::Subject;
+use crate::transport::TimeLimit;
 use crate::{Error, Heartbeat, LockKey, Release, Transport, timing};
 
 /// A request under its number, and the time of its first sending, from which its lease counts.
@@ -348,6 +349,7 @@ impl Remote {
         if let Some(headers) = &self.headers {
             span.in_scope(|| headers(request.headers_mut()));
         }
+        request.extensions_mut().insert(TimeLimit { whole: limit, answer: self.request_timeout });
         match timeout(limit, self.transport.send(request)).instrument(span.clone()).await {
             Ok(Ok(response)) => {
                 self.answered.store(true, Ordering::Relaxed);

@@ -107,6 +107,24 @@ impl SigV4 {
         Self { credentials, region: region.into(), service: None, now: SystemTime::now }
     }
 
+    /// The same credentials, for another region.
+    #[must_use]
+    pub fn in_region(&self, region: impl Into<String>) -> Self {
+        Self { region: region.into(), ..self.clone() }
+    }
+
+    /// Returns the region in a URL's host name, such as `abc123.execute-api.eu-central-1.amazonaws.com` or that of a
+    /// Function URL.
+    pub fn region_of(url: &str) -> Option<String> {
+        let host = url.split_once("://")?.1.split(['/', ':']).next()?;
+        let (rest, of_aws) = match host.split_once(".execute-api.") {
+            Some((_, rest)) => (rest, "amazonaws.com"),
+            None => (host.split_once(".lambda-url.")?.1, "on.aws"),
+        };
+        let (region, domain) = rest.split_once('.')?;
+        domain.starts_with(of_aws).then(|| region.to_owned())
+    }
+
     /// The region that it signs for.
     #[cfg(feature = "lambda")]
     pub(crate) fn region(&self) -> &str {
@@ -263,6 +281,20 @@ mod tests {
         assert_eq!(service_at("abc.lambda-url.eu-west-1.on.aws"), "lambda");
         for other in ["abc.execute-api.eu-west-1.amazonaws.com", "locks.example.com", "abc.lambda-url.example.com"] {
             assert_eq!(service_at(other), "execute-api", "{other}");
+        }
+    }
+
+    #[test]
+    fn region_is_read_from_the_host_name() {
+        let region = |url| SigV4::region_of(url);
+        assert_eq!(region("https://abc.execute-api.eu-central-1.amazonaws.com/prod").as_deref(), Some("eu-central-1"));
+        assert_eq!(region("https://abc.execute-api.cn-north-1.amazonaws.com.cn").as_deref(), Some("cn-north-1"));
+        assert_eq!(region("https://abc-vpce.execute-api.us-east-1.amazonaws.com:443/x").as_deref(), Some("us-east-1"));
+        assert_eq!(region("https://abc.lambda-url.eu-west-1.on.aws/").as_deref(), Some("eu-west-1"));
+        for other in
+            ["https://locks.example.com", "http://127.0.0.1:8080", "nonsense", "https://a.execute-api.b.evil.com"]
+        {
+            assert_eq!(region(other), None, "{other}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
@@ -24,6 +25,15 @@ impl Transport for Box<dyn Transport> {
     }
 }
 
+/// The time that a request has, for a transport that shares it. It is among the request's extensions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimeLimit {
+    /// The time after which the request is given up.
+    pub(crate) whole: Duration,
+    /// The part of it for the answer, at most; the service may wait for the rest of it.
+    pub(crate) answer: Duration,
+}
+
 /// A request without an answer.
 #[derive(Debug)]
 pub struct TransportError {
@@ -41,6 +51,11 @@ impl TransportError {
     /// Creates an error for a request that was certainly not sent: nothing can have happened.
     pub fn not_sent(message: impl Into<String>) -> Self {
         Self { delivered: false, ..Self::unanswered(message) }
+    }
+
+    /// The same error in these words.
+    pub(crate) fn told(self, message: String) -> Self {
+        Self { message, ..self }
     }
 
     /// Adds the cause.

@@ -16,6 +16,7 @@ const CALLS: [(&str, &[&str]); 5] = [
             "markPause",
             "returnPause",
             "requestTimeout",
+            "endpointTimeout",
             "heartbeatInterval",
             "heartbeatPause",
             "heartbeatRetryPause",

@@ -29,7 +29,7 @@ use leasehold_api::access::Caller;
 use leasehold_api::http::{HttpRequest, handle, problem_response};
 use leasehold_api::{Routed, Service, TransactionService};
 use leasehold_client::{Transport, TransportError};
-use leasehold_dynamodb::Clock;
+use leasehold_dynamodb::{Clock, Regions, regions};
 use leasehold_protocol::{LockTable, Policy, TableSchema};
 use leasehold_transactions::{self as transactions, Transactions};
 
@@ -56,17 +56,38 @@ impl InProcess {
     /// the usual places.
     ///
     /// # Errors
-    /// Returns a sentence that names the mistake in the name.
+    /// Returns a sentence that names the mistake in the name, or refuses the [regions](Self::check_regions) of the
+    /// table.
     pub async fn connect(table_name: &str) -> Result<Self, String> {
-        Self::on_table(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), Policy::default())
+        let dynamodb = leasehold_dynamodb::connect(None).await;
+        let service = Self::on_table(&dynamodb, TableSchema::new(table_name), Policy::default())?;
+        service.check_regions(&dynamodb, table_name).await
     }
 
     /// Returns the service with transactions, which are kept in the table `transaction_table`.
     ///
     /// # Errors
-    /// Returns a sentence that names the mistake in the name.
+    /// Returns a sentence that names the mistake in the name, or refuses the [regions](Self::check_regions) of the
+    /// table.
     pub async fn connect_with_transactions(table_name: &str, transaction_table: &str) -> Result<Self, String> {
-        Self::on_tables(&leasehold_dynamodb::connect(None).await, TableSchema::new(table_name), transaction_table)
+        let dynamodb = leasehold_dynamodb::connect(None).await;
+        let service = Self::on_tables(&dynamodb, TableSchema::new(table_name), transaction_table)?;
+        service.check_regions(&dynamodb, table_name).await
+    }
+
+    /// Looks at the regions of the table of the locks, with `dynamodb:DescribeTable`. Where it is in several regions
+    /// with strong consistency, what needs transactions is refused. A look that is not answered changes nothing.
+    ///
+    /// # Errors
+    /// Returns a sentence that refuses a global table with eventual consistency.
+    pub async fn check_regions(self, dynamodb: &Client, table_name: &str) -> Result<Self, String> {
+        let Ok(regions) = regions(dynamodb, table_name).await else { return Ok(self) };
+        regions.check(table_name, true).map_err(|refused| refused.to_string())?;
+        let is_multi_region = regions == Regions::Strong;
+        Ok(Self {
+            service: self.service.multi_region(is_multi_region),
+            transactions: self.transactions.map(|transactions| transactions.multi_region(is_multi_region)),
+        })
     }
 
     /// Returns the service on these tables, with transactions, which may use all other tables. `dynamodb` is used as in

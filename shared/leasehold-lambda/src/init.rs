@@ -22,6 +22,7 @@ use http::Method;
 use lambda_runtime::Error;
 use lambda_runtime_api_client::{PooledClient, body::Body, build_request};
 use leasehold_api::logging::{self, LevelFilter};
+use leasehold_dynamodb::regions;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -134,6 +135,21 @@ async fn connect(client: &Client, table_name: &str) {
         Ok(Err(error)) => tracing::warn!(error = %DisplayErrorContext(&error), "no connection to DynamoDB yet"),
         Err(_) => tracing::warn!("no connection to DynamoDB yet, after {CONNECT_LIMIT:?}"),
     }
+}
+
+/// Refuses a table in several regions that would each grant the same lock. A look that is not answered does not stop
+/// the start: locks do not wait for the part of DynamoDB that describes tables.
+///
+/// # Errors
+/// A sentence about the table.
+pub(crate) async fn check_regions(client: &Client, table_name: &str, is_multi_region: bool) -> Result<(), Error> {
+    let unknown = "nobody knows yet whether the table is in several regions";
+    match timeout(CONNECT_LIMIT, Box::pin(regions(client, table_name))).await {
+        Ok(Ok(regions)) => regions.check(table_name, is_multi_region)?,
+        Ok(Err(failure)) => tracing::warn!(error = failure.for_log(), "{unknown}"),
+        Err(_) => tracing::warn!("{unknown}, after {CONNECT_LIMIT:?}"),
+    }
+    Ok(())
 }
 
 /// Turns any request of DynamoDB's protocol into an empty `GET /`.

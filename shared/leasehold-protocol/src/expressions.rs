@@ -422,6 +422,13 @@ pub(crate) fn set_occurrence(request: &SetOccurrence, stamp: &Stamp) -> Write {
     builder.build()
 }
 
+/// The condition under which a sweep removes a row.
+pub(crate) fn over(now_ms: u64, policy: &Policy) -> Write {
+    let mut write = Write { condition: all(&["expireAt < :overBefore", IS_OURS]), ..Write::default() };
+    write.number(":overBefore", policy.over_before(now_ms));
+    write
+}
+
 /// A filter on what a listing returns.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {

@@ -58,4 +58,4 @@ pub use lifecycle::{
 pub use model::*;
 pub use schema::{check_table, ensure_table};
 pub use step::Step;
-pub use table::{ListQuery, LockTable, Page, Record};
+pub use table::{Expired, ListQuery, LockTable, Page, Record};

@@ -37,6 +37,9 @@ use leasehold_origin::Guard;
 /// The longest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The pause between two sweeps of expired rows, and the longest time of one. TTL takes days.
+const EXPIRE_INTERVAL: Duration = Duration::from_hours(6);
+
 /// The longest wait, at a stop, for the changes that are not in the history yet.
 const LAST_ENTRIES: Duration = Duration::from_secs(5);
 
@@ -230,9 +233,11 @@ impl Server {
             .fallback(async || problem_response(&unknown_route()).map(Body::from));
         let mut background = vec![tokio::spawn(reload_repeatedly(tokens.clone(), tls.clone()))];
         background.extend(expiring);
-        if !transactions.is_multi_region() {
-            background.push(tokio::spawn(sweep_repeatedly(transactions, sweep_interval)));
-        }
+        background.push(if transactions.is_multi_region() {
+            tokio::spawn(remove_expired_repeatedly(watched.clone()))
+        } else {
+            tokio::spawn(sweep_repeatedly(transactions, sweep_interval))
+        });
         let served = Arc::new(Notify::new());
         let history = history.map(|history| {
             let served = Arc::clone(&served);
@@ -333,6 +338,17 @@ async fn sweep_repeatedly(transactions: TransactionService, pause: Duration) {
         ticks.tick().await;
         // The service logs a failure. The next sweep may succeed.
         while transactions.sweep(SweepRequest::default()).await.is_ok_and(|swept| swept.more) {}
+    }
+}
+
+/// Removes expired rows, as the scheduled function does.
+async fn remove_expired_repeatedly(locks: Service) {
+    let mut ticks = interval(EXPIRE_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // The service logs a failure. The next sweep may succeed.
+        let _ = locks.expire(EXPIRE_INTERVAL).await;
     }
 }
 

@@ -369,8 +369,19 @@ pub static RECORD: Unrouted = Unrouted {
     ],
 };
 
+/// The removal of expired rows, where the table is in several regions and so has no TTL. It carries out no operation.
+pub static EXPIRE: Unrouted = Unrouted {
+    function: "expire",
+    family: Family::Sweep,
+    operations: &[],
+    dynamodb: &["DeleteItem on locks", "Scan on locks"],
+};
+
+/// The action of each function of the locks when it starts: it looks at the regions of its table.
+pub const AT_THE_START: &str = "DescribeTable on locks";
+
 /// All functions without a route.
-pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD];
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD, &EXPIRE];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];

@@ -15,6 +15,7 @@
 //! symmetry the states that count as one
 //! permits  the same for semaphores
 //! several  the same for several keys at once
+//! regions  the same for a table in several regions
 //! deals    the same for transactions
 //! ```
 //!
@@ -44,6 +45,7 @@ mod clause;
 pub mod deals;
 pub mod holder;
 pub mod permits;
+pub mod regions;
 pub mod several;
 mod symmetry;
 mod world;

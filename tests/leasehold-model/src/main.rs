@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_model::{Bounds, Protocol, deals, failures, holder, permits, several};
+use leasehold_model::{Bounds, Protocol, deals, failures, holder, permits, regions, several};
 use stateright::report::WriteReporter;
 use stateright::{Checker, CheckerBuilder, Model};
 
@@ -44,7 +44,14 @@ fn main() -> ExitCode {
         let must_see = protocol.must_see();
         keeps_its_promises(protocol.explored(), &must_see)
     });
-    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).chain(holders).collect();
+    let regions = regions::Bounds::small().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let regions = regions.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = regions::Protocol { bounds, without: None };
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).chain(holders).chain(regions).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

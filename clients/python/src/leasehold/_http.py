@@ -69,7 +69,8 @@ class HttpTransport:
                     raise unavailable(request.url, error) from error
                 call.was_repeated = True
             except HTTPError as error:
-                raise unavailable(request.url, error, sent=not _never_connected(error)) from error
+                # The first sending may have been carried out, although there is nobody for the second.
+                raise unavailable(request.url, error, sent=call.was_repeated or not _never_connected(error)) from error
             except OSError as error:
                 raise unavailable(request.url, error) from error
 

@@ -6,6 +6,7 @@ Needs the extra `leasehold[aws]`.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
@@ -58,8 +59,9 @@ class SigV4:
     """`Client(url, auth=SigV4())`: AWS Signature Version 4.
 
     `region` and `credentials` come from the environment, the profile, or the role of the function or
-    instance, unless given; temporary credentials are renewed. `service`, unless given, is `lambda` for a
-    function URL and `execute-api` for other hosts. Raises `InvalidRequest` where no region is configured.
+    instance, unless given; temporary credentials are renewed. A host name of AWS tells its own region, so that one
+    signer serves endpoints in several. `service`, unless given, is `lambda` for a function URL and `execute-api` for
+    other hosts. Raises `InvalidRequest` where no region is configured.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class SigV4:
         credentials: Credentials | None = None,
     ) -> None:
         session = get_session()
+        self._is_given = region is not None
         region = region or session.get_config_variable("region")
         if not region:
             raise InvalidRequest("no AWS region is configured", "region")
@@ -83,7 +86,8 @@ class SigV4:
             raise Forbidden("no AWS credentials are configured")
         signed = AWSRequest(request.method, request.url, headers=dict(request.headers), data=request.body)
         service = self._service or _service_at(request.url)
-        SigV4Auth(self._credentials.get_frozen_credentials(), service, self.region).add_auth(signed)
+        region = self.region if self._is_given else _region_of(request.url) or self.region
+        SigV4Auth(self._credentials.get_frozen_credentials(), service, region).add_auth(signed)
         return dict(signed.headers.items())
 
 
@@ -91,6 +95,15 @@ def _service_at(url: str) -> str:
     """A function URL is Lambda's. All others are API Gateway's, custom domains included."""
     host = urlsplit(url).hostname or ""
     return "lambda" if ".lambda-url." in host and host.endswith(".on.aws") else "execute-api"
+
+
+def _region_of(url: str) -> str | None:
+    """The region in a host name such as `abc123.execute-api.eu-central-1.amazonaws.com`, or of a function URL."""
+    found = re.search(
+        r"\.(?:execute-api\.([^.]+)\.amazonaws\.com(?:\.cn)?|lambda-url\.([^.]+)\.on\.aws)$",
+        urlsplit(url).hostname or "",
+    )
+    return found and (found[1] or found[2])
 
 
 class Function:

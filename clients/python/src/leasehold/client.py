@@ -28,9 +28,10 @@ from ._client import (
 )
 from ._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from ._durations import Duration, seconds_if
+from ._endpoints import Place, transport_of
 from ._guard import Handover
 from ._http import HttpTransport, MakePool
-from ._messages import Auth, Service, Token, service_of
+from ._messages import Auth, Token
 from ._runtime import run
 from ._semaphore import READ_WRITE_CAPACITY
 from ._threads import Threads
@@ -73,7 +74,9 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     Arguments, all but the first by name:
 
-    - `base_url`: the address up to `/v1`, with `http://` or `https://`; or a `leasehold.aws.Function`.
+    - `base_url`: the address up to `/v1`, with `http://` or `https://`; or a `leasehold.aws.Function`. Several, in a
+      list or in one text with commas, are endpoints of one service, such as stacks in several regions that have one
+      table with strong consistency. Where an endpoint gives no answer, the next try goes to the next one.
     - `owner_name`: the owner, for people to read. Default: host and process id.
     - `token`: a bearer token, or a callable that returns one; it is asked for each request.
     - `headers`: further headers of each request.
@@ -101,7 +104,7 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     def __init__(
         self,
-        base_url: str | Service,
+        base_url: Place,
         *,
         owner_name: str | None = None,
         token: Token | None = None,
@@ -118,7 +121,6 @@ class Client(BaseClient[Guard], TransactionCalls):
         world: World | None = None,
     ) -> None:
         world = world or World()
-        service = service_of(base_url, token, headers, auth)
         tls = None if ca_file is None and client_cert is None else tls_context(ca_file, client_cert)
         if tls is not None and make_pool is not None:
             raise InvalidRequest("excludes ca_file and client_cert", "make_pool")
@@ -130,7 +132,8 @@ class Client(BaseClient[Guard], TransactionCalls):
             wait_margin=wait_margin,
             observation_margin=observation_margin,
         )
-        super().__init__(HttpTransport(service, make_pool, tls), Threads(world), world, settings)
+        transport = transport_of(base_url, token, headers, auth, lambda service: HttpTransport(service, make_pool, tls))
+        super().__init__(transport, Threads(world), world, settings)
 
     # Acquiring
 

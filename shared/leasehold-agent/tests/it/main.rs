@@ -41,6 +41,16 @@ async fn lock_is_held_until_its_handle_is_released() {
 }
 
 #[tokio::test]
+async fn lock_is_held_when_the_first_endpoint_is_dead() {
+    let service = Service::start().await;
+    let agent = service.agent_after("http://127.0.0.1:1").await;
+    let (status, _, granted) = agent.post("/acquire", &json!({ "key": "Moe" })).await;
+    assert_eq!((status, service.state("Moe").await.as_str()), (200, "held"), "{granted}");
+    assert_eq!(agent.post("/release", &json!({ "handle": granted["handle"] })).await.0, 200);
+    assert_eq!(service.state("Moe").await, "released");
+}
+
+#[tokio::test]
 async fn hold_ends_with_its_connection() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;

@@ -82,6 +82,11 @@ impl Service {
         Local::started(spawn(&self.url, &ANY_PORT, variables).await)
     }
 
+    /// An agent that has another endpoint before this one.
+    pub(crate) async fn agent_after(&self, other: &str) -> Local {
+        Local::start(&format!("{other},{}", self.url), &[]).await
+    }
+
     pub(crate) async fn spawn(&self, args: &[&str]) -> Child {
         spawn(&self.url, args, &[]).await.0
     }

@@ -2,13 +2,15 @@
 
 mod transactions;
 
+use std::time::Duration;
+
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::{self, Access};
-use leasehold_api::{Recorder, Route, Routed, Service, cleanup, direct, document};
+use leasehold_api::{Expiry, Recorder, Route, Routed, Service, cleanup, direct, document};
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_protocol::history::HistoryTable;
-use leasehold_wire::operation::{CLEANUP, Family, INVOKE, Operation, RECORD};
+use leasehold_wire::operation::{CLEANUP, EXPIRE, Family, INVOKE, Operation, RECORD};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
@@ -29,6 +31,8 @@ pub enum Serves {
     Cleanup,
     /// The changes of the lock table, for the history.
     Record,
+    /// The schedule by which expired rows are removed.
+    Expire,
     /// All operations on locks and semaphores, over HTTP and by direct invocation.
     Everything,
 }
@@ -44,6 +48,7 @@ impl Serves {
             function if function == INVOKE.function => Self::Direct,
             function if function == CLEANUP.function => Self::Cleanup,
             function if function == RECORD.function => Self::Record,
+            function if function == EXPIRE.function => Self::Expire,
             function => {
                 let routes = routes(|operation| operation.function() == function);
                 return (!routes.is_empty()).then_some(Self::Http(routes));
@@ -66,11 +71,22 @@ pub async fn run_locks() -> Result<(), Error> {
     let (serves, (function, metrics)) = &start.await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let span = trace::caller(&event);
-        let answer = function.answer(serves, event.payload).instrument(span).await;
+        let answer = match serves {
+            Serves::Expire => function.answer_expiry(time_left(&event)).instrument(span).await.map(|it| document(&it)),
+            _ => function.answer(serves, event.payload).instrument(span).await,
+        };
         print(*metrics);
         answer
     }))
     .await
+}
+
+/// The part of a function's time that is kept for its answer.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// The time in which a function must have done its work.
+fn time_left(event: &LambdaEvent<Value>) -> Duration {
+    Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms())).saturating_sub(MARGIN)
 }
 
 /// Starts the log, and then the function's state. A failure is reported to Lambda.
@@ -83,6 +99,7 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
+    init::check_regions(&client, &config.schema.table_name, config.multi_region).await?;
     let Config {
         schema, policy, access, takeover_clock_check, multi_region, jwt_claim, execution_key, history, ..
     } = config;
@@ -142,6 +159,7 @@ impl Function {
             Serves::Http(routes) => self.answer_http(routes, event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
             Serves::Record => self.answer_stream(event).await.map(|recorded| document(&recorded)),
+            Serves::Expire => self.answer_expiry(Duration::ZERO).await.map(|expiry| document(&expiry)),
             Serves::Everything if event.get("requestContext").is_some() => {
                 self.answer_http(&routes(|_| true), event).await
             }
@@ -191,6 +209,14 @@ impl Function {
         let batch =
             serde_json::from_value(event).map_err(|error| failed(format!("This is no batch of a stream: {error}")))?;
         recorder.record_stream(batch).await.map_err(failed)
+    }
+
+    /// Removes expired rows in this time.
+    ///
+    /// # Errors
+    /// The failure, under the name that `Retry` and `Catch` match on.
+    pub async fn answer_expiry(&self, time: Duration) -> Result<Expiry, Diagnostic> {
+        self.service.expire(time).await.map_err(named)
     }
 
     /// Answers the end of one Step Functions execution.

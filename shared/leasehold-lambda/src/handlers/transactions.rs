@@ -18,15 +18,12 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::{print, start};
+use super::{print, start, time_left};
 use crate::gateway::{self, named};
 use crate::{Emf, TransactionConfig, config, init, trace};
 
 /// The number of transactions that one call of the sweep handles. The time limit applies between two calls.
 const SLICE: u32 = 25;
-
-/// The part of a function's time that is kept for its answer.
-const MARGIN: Duration = Duration::from_secs(1);
 
 /// The callers and operations that a function of the transactions answers.
 #[derive(Debug, Clone, Copy)]
@@ -60,12 +57,12 @@ pub async fn run_transactions() -> Result<(), Error> {
     let start = start(async { Ok((config::handler(ServesTransactions::by_handler)?, service().await?)) });
     let (serves, (service, metrics)) = &start.await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
-        let left = Duration::from_millis(event.context.deadline.saturating_sub(Clock::system().now_ms()));
+        let left = time_left(&event);
         let span = trace::caller(&event);
         let answer = async {
             match serves {
                 ServesTransactions::Callers => answer_transactions(service, event.payload).await,
-                ServesTransactions::Sweep => answer_sweep(service, event.payload, left.saturating_sub(MARGIN)).await,
+                ServesTransactions::Sweep => answer_sweep(service, event.payload, left).await,
                 ServesTransactions::Everything => {
                     answer(service, &[Family::Transact, Family::Sweep], event.payload).await
                 }

@@ -79,10 +79,22 @@ impl Policy {
         (stamp.now_ms() + lease_ms.unwrap_or(MAX_LEASE_MS)).div_ceil(1000) + self.retention_seconds
     }
 
+    /// The time before which the `expireAt` of a row must be that a sweep removes, in epoch seconds. The clock that
+    /// wrote it may be behind.
+    pub(crate) fn over_before(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.clock_skew_ms) / 1000
+    }
+
     /// The time before which the `staleAt` of a stale lock must be, in epoch milliseconds.
     pub(crate) fn stale_before(&self, stamp: &Stamp) -> u64 {
         stamp.now_ms().saturating_sub(self.clock_skew_ms)
     }
+}
+
+/// Whether a sweep removes the row at this time, as TTL would. A row that another client overwrote in place carries the
+/// expiry of the holder before it, and stays.
+pub fn is_over(row: &Row, now_ms: u64, policy: &Policy) -> bool {
+    row.is_ours() && row.expire_at.is_some_and(|at| at < policy.over_before(now_ms))
 }
 
 /// An attribute as stored in the table, where any client may have written it.

@@ -1,8 +1,11 @@
 //! The locks of one DynamoDB table: carries out the rules and derives the answers.
 
 mod dispatch;
+mod expiry;
 mod restored;
 mod together;
+
+pub use expiry::Expired;
 
 use aws_sdk_dynamodb::Client;
 use leasehold_dynamodb::{Clock, Failure, FailureKind};

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use leasehold_api::Service;
 use leasehold_conformance::{
     CONCURRENT_CASES, Failures, Refusals, Target, permit_races, races, run, run_with_sort_key,
@@ -119,7 +121,10 @@ async fn memory_conforms_with_a_sort_key() {
 /// another region.
 async fn serve_regions(one_in: u32, schema: TableSchema) -> (Target, Faults) {
     let engine = memory();
-    let direct = Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build());
+    // This test is about conflicts. On a busy machine the engine may take longer than the service would wait.
+    let patience = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_secs(60)).build();
+    let config = leasehold_dynamodb::configure(engine.sdk_config()).timeout_config(patience);
+    let direct = Client::from_conf(config.build());
     ensure_table(&direct, &schema).await.expect("a new table");
     let (client, faults) = Faults::between(&direct);
     faults.set(Fates::regions(fastrand::u64(..), one_in));

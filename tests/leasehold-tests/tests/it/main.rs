@@ -14,6 +14,7 @@ mod client;
 mod conformance;
 mod documented;
 mod events;
+mod expiry;
 mod faults;
 mod history;
 mod lengths;

@@ -26,7 +26,7 @@ use leasehold_protocol::{LockTable, Policy, RESERVED_ATTRIBUTES, TableSchema, en
 use leasehold_tests::bank::{self, ACCOUNTS, TRANSACTIONS};
 use leasehold_tests::json_of;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::operation::{Family, OPERATIONS, Operation, UNROUTED, Unrouted};
+use leasehold_wire::operation::{AT_THE_START, Family, OPERATIONS, Operation, UNROUTED, Unrouted};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -414,7 +414,30 @@ fn by_function<'a>(
 
 /// The actions of each function.
 fn actions() -> Actions {
+    let mut functions = called();
+    for (name, actions) in &mut functions {
+        if !["Transact", "Sweep"].contains(&name.as_str()) {
+            actions.insert(AT_THE_START.to_owned());
+        }
+    }
+    functions
+}
+
+/// The actions of each function after its start.
+fn called() -> Actions {
     by_function(|operation| operation.dynamodb.to_vec(), |unrouted| unrouted.dynamodb.to_vec())
+}
+
+/// The actions of the function that removes expired rows.
+async fn called_by_the_expiry() -> Actions {
+    let bench = Bench::new(TableSchema::new("locks")).await;
+    let row = [("key", AttributeValue::S("k".into())), ("expireAt", AttributeValue::N("1".into()))];
+    let row = row.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    bench.client().put_item().table_name("locks").set_item(Some(row)).send().await.expect("it is there");
+    let function = Function::unrestricted(bench.service("Expire"));
+    let expiry = function.answer_expiry(Duration::from_secs(20)).await.expect("no failure");
+    assert_eq!((expiry.removed, expiry.complete), (1, true));
+    bench.into_seen()
 }
 
 /// The actions of the function that records the history.
@@ -446,8 +469,9 @@ async fn operation_calls_the_actions_of_its_entry() {
         (operation.name.to_owned(), operation.dynamodb.iter().map(|&action| action.to_owned()).collect())
     };
     assert_eq!(OPERATIONS.iter().map(entry).collect::<Actions>(), called, "the table on the left");
-    let functions = actions();
+    let functions = self::called();
     let unrouted = called_directly().await.into_iter().chain(called_by_the_cleanup().await);
+    let unrouted = unrouted.chain(called_by_the_expiry().await);
     for (function, called) in unrouted {
         assert_eq!(functions[&function], called, "{function}");
     }

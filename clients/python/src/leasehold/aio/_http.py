@@ -96,7 +96,8 @@ class HttpxTransport:
                     raise unavailable(request.url, error) from error
                 call.was_repeated = True
             except (httpx.HTTPError, OSError) as error:  # an alert of TLS comes as it is
-                raise unavailable(request.url, error, sent=not isinstance(error, _NOT_SENT)) from error
+                sent = call.was_repeated or not isinstance(error, _NOT_SENT)
+                raise unavailable(request.url, error, sent=sent) from error
 
     async def _request(self, call: Call) -> Request:
         if self._service.calls_out:

@@ -27,8 +27,9 @@ from .._client import (
 )
 from .._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
 from .._durations import Duration, seconds_if
+from .._endpoints import Place, transport_of
 from .._guard import Handover
-from .._messages import Auth, Service, Token, service_of
+from .._messages import Auth, Token
 from .._semaphore import READ_WRITE_CAPACITY
 from .._timing import SIDE_BY_SIDE, Wait, leave_bound
 from .._tls import ClientCert, Path, tls_context
@@ -81,7 +82,7 @@ class Client(BaseClient[Guard], TransactionCalls):
 
     def __init__(
         self,
-        base_url: str | Service,
+        base_url: Place,
         *,
         owner_name: str | None = None,
         token: Token | None = None,
@@ -98,7 +99,6 @@ class Client(BaseClient[Guard], TransactionCalls):
         world: World | None = None,
     ) -> None:
         world = world or World()
-        service = service_of(base_url, token, headers, auth)
         tls = None if ca_file is None and client_cert is None else tls_context(ca_file, client_cert)
         if tls is not None and make_client is not None:
             raise InvalidRequest("excludes ca_file and client_cert", "make_client")
@@ -110,7 +110,10 @@ class Client(BaseClient[Guard], TransactionCalls):
             wait_margin=wait_margin,
             observation_margin=observation_margin,
         )
-        super().__init__(HttpxTransport(service, make_client, tls), Tasks(world), world, settings)
+        transport = transport_of(
+            base_url, token, headers, auth, lambda service: HttpxTransport(service, make_client, tls)
+        )
+        super().__init__(transport, Tasks(world), world, settings)
 
     # Acquiring
 

@@ -1,6 +1,7 @@
-//! The client library: the rules C1 to C10 of docs/client.md, under virtual time unless a file says otherwise.
+//! The client library: the rules C1 to C11 of docs/client.md, under virtual time unless a file says otherwise.
 
 mod election;
+mod endpoints;
 mod guard;
 mod lambda;
 mod leaving;
