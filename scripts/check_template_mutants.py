@@ -20,7 +20,11 @@ MUTANTS = (
     ("check_repository", r"SemanticVersion: ", "SemanticVersion: 9."),
     ("check_repository", r"LicenseUrl: ", "LicenseUrl: missing/"),
     ("check_actions", r"dynamodb:Query, dynamodb:Scan\]", "dynamodb:Query]"),
-    ("check_actions", r"Action: \[dynamodb:GetItem, dynamodb:Query", "Action: [dynamodb:PutItem, dynamodb:Query"),
+    (
+        "check_actions",
+        r"DescribeTable, dynamodb:GetItem, dynamodb:Query",
+        "DescribeTable, dynamodb:PutItem, dynamodb:Query",
+    ),
     ("check_calls", r"          /v1/want: \*rest-ask\n", ""),
     ("check_calls", r"/v1/semaphore/capacity: \*rest-operate", "/v1/semaphore/capacity: *rest-ask"),
     (
