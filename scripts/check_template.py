@@ -23,6 +23,8 @@ WHOLE = {
     "WakeWaiters": "true",
     "HistoryDays": "30",
     "AgentLayerBucket": "releases",
+    "TerraformStates": "true",
+    "TerraformTokens": "[]",
     "RestApi": "regional",
     "MultiRegion": "true",
 }
@@ -66,6 +68,13 @@ MADE_BY = {
     "AWS::Logs::LogGroup": ("logs:CreateLogGroup", "logs:DeleteLogGroup"),
     "AWS::Logs::MetricFilter": ("logs:PutMetricFilter", "logs:DeleteMetricFilter"),
     "AWS::Pipes::Pipe": ("pipes:CreatePipe", "pipes:DeletePipe"),
+    "AWS::S3::Bucket": (
+        "s3:CreateBucket",
+        "s3:DeleteBucket",
+        "s3:PutBucketVersioning",
+        "s3:PutEncryptionConfiguration",
+    ),
+    "AWS::S3::BucketPolicy": ("s3:PutBucketPolicy", "s3:DeleteBucketPolicy"),
     "AWS::SQS::Queue": ("sqs:CreateQueue", "sqs:DeleteQueue"),
     "AWS::SQS::QueuePolicy": ("sqs:SetQueueAttributes", "sqs:GetQueueAttributes"),
     "AWS::StepFunctions::StateMachine": ("states:CreateStateMachine", "states:DeleteStateMachine"),
@@ -189,7 +198,7 @@ def check_attributes():
     named = json.loads(ATTRIBUTES.read_text())
     everything = {name for names in named.values() for name in names}
     resources = stacks.resources_with(WHOLE)
-    for function, like in (("Hold", "Hold"), ("Operate", "Operate"), ("Cleanup", "Hold")):
+    for function, like in (("Hold", "Hold"), ("Operate", "Operate"), ("Cleanup", "Hold"), ("Terraform", "Terraform")):
         found = stacks.withheld_from(f"{function}FunctionRole", resources)
         assert found == sorted(everything - set(named[like])), (function, sorted(everything - set(named[like])))
 
@@ -224,7 +233,9 @@ def check_function_roles():
             }
             key = {("ExecutionKey", "kms:GenerateMac")} if function["Handler"] in ("invoke", "cleanup") else set()
             letters = {("RecordDeadLetters", "sqs:SendMessage")} if function["Handler"] == "record" else set()
-            assert found == log | more | key | letters, (parameters, name, found)
+            # check_terraform has these.
+            states = {one for one in found if one[1].startswith("s3:") and function["Handler"] == "terraform"}
+            assert found == log | more | key | letters | states, (parameters, name, found)
             secret = re.search(r"secretsmanager|resolve:", json.dumps(function["Environment"]))
             assert not secret, f"{name} has a secret in its environment"
 
@@ -358,6 +369,66 @@ def check_history():
         without = stacks.resources_with(parameters)
         assert without["LockTable"]["Properties"].get("StreamSpecification") == view, parameters
         assert not [name for name in without if "Record" in name or "HistoryTable" in name], parameters
+
+
+def check_terraform():
+    """The bucket of the states is closed, encrypted and kept, and its function reaches nothing else. Off by default."""
+    resources = stacks.resources_with(WHOLE)
+    [(name, bucket)] = stacks.of_type(resources, "AWS::S3::Bucket")
+    kept = resources[name]
+    assert kept["DeletionPolicy"] == kept["UpdateReplacePolicy"] == "Retain", kept
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}, bucket
+    [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"] in ("AES256", "aws:kms"), encryption
+    public = bucket["PublicAccessBlockConfiguration"]
+    closed = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
+    assert [public.get(one) for one in closed] == [True] * 4, public
+    [rule] = bucket["LifecycleConfiguration"]["Rules"]
+    assert set(rule) == {"Id", "Status", "NoncurrentVersionExpiration"}, "no current version expires"
+    [(policy_name, policy)] = stacks.of_type(resources, "AWS::S3::BucketPolicy")
+    assert policy["Bucket"] == {"Ref": name} and resources[policy_name]["DeletionPolicy"] == "Retain", policy
+    arn = {"Fn::GetAtt": [name, "Arn"]}
+    [deny] = policy["PolicyDocument"]["Statement"]
+    assert (deny["Effect"], deny["Principal"], deny["Action"]) == ("Deny", "*", "s3:*"), deny
+    assert deny["Resource"] == [arn, {"Fn::Sub": f"${{{name}.Arn}}/*"}], deny
+    assert deny["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}, deny
+    granted = {
+        json.dumps(statement["Resource"]): sorted(statement["Action"])
+        for policy in resources["TerraformFunctionRole"]["Properties"]["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "s3:" in json.dumps(statement["Action"])
+    }
+    objects = json.dumps({"Fn::Sub": f"${{{name}.Arn}}/states/*"})
+    expected = {objects: ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], json.dumps(arn): ["s3:ListBucket"]}
+    assert granted == expected, granted
+    # Without tokens its routes are as closed as all others.
+    for tokens, authorizer, expected in (
+        ("[]", "AWS_IAM", "NONE"),
+        ("[]", "JWT", "NONE"),
+        ("", "AWS_IAM", {"Ref": "Authorizer"}),
+        ("", "JWT", {"Ref": "Authorizer"}),
+    ):
+        resources = stacks.resources_with(WHOLE | {"TerraformTokens": tokens, "Authorizer": authorizer})
+        routes = [
+            route
+            for _, route in stacks.of_type(resources, "AWS::ApiGatewayV2::Route")
+            if "terraform" in route["RouteKey"]
+        ]
+        assert len(routes) == 2 and all(route["AuthorizationType"] == expected for route in routes), (tokens, routes)
+        named = {"AuthorizerId": {"Ref": "JwtAuthorizer"}} if authorizer == "JWT" and not tokens else {}
+        assert all(named == {key: route[key] for key in route if key == "AuthorizerId"} for route in routes), routes
+        [(_, api)] = stacks.of_type(resources, "AWS::ApiGateway::RestApi")
+        opened = [path for path, item in api["Body"]["paths"].items() if not secured(item)]
+        terraform = ["/v1/terraform", "/v1/terraform-lock"]
+        assert authorizer == "JWT" or opened == (terraform if tokens else []), (tokens, opened)
+        allowed = [one["Resource"] for one in api["Policy"]["Statement"] if one["Effect"] == "Allow"][1:]
+        assert allowed == ([[f"execute-api:/*/*{path}" for path in terraform]] if tokens else []), allowed
+    without = stacks.resources_with({"TerraformTokens": "[]"})
+    assert not [name for name in without if "Terraform" in name or "StateBucket" in name], "it is off by default"
+
+
+def secured(item):
+    return item["x-amazon-apigateway-any-method"].get("security") == [{"sigv4": []}]
 
 
 def check_several_regions():

@@ -22,11 +22,11 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exc
 
 usage() {
     cat <<EOF
-Usage: scripts/ministack.sh [--layers] [--no-build | --debug]
+Usage: scripts/ministack.sh [--layers | --terraform] [--no-build | --debug]
 
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
 stacks on a ministack of its own. --no-build deploys what was built last, and --debug what cargo builds for tests.
---layers tries the stack with the agent's layers alone.
+--layers tries the stack with the agent's layers alone, and --terraform the one with Terraform's states.
 EOF
 }
 
@@ -561,6 +561,43 @@ entries = reversed(json.loads(sys.argv[1])["entries"])
 print(*("{event}:{ownerName}".format(**entry) for entry in entries))' "$answer"
 }
 
+# states_of_terraform: the real terraform, where there is one, against a stack of its own, and the store against its S3.
+states_of_terraform() {
+    local token tokens bucket
+    token=$(openssl rand -hex 32)
+    # As `leasehold token` writes it. SAM takes quotes in a value with a backslash.
+    tokens='[{\"name\":\"ci\",\"sha256\":\"'$(printf %s "$token" | sha256sum | cut -d " " -f 1)'\",\"prefixes\":[\"terraform/\"]}]'
+    deploy_leasehold states Authorizer=NONE TableDeletionPolicy=Delete TerraformStates=true "TerraformTokens=\"$tokens\""
+    local url
+    url=$(output states ApiUrl)
+    unsigned
+    ask 401 GET '/v1/terraform?state=one'
+    credentials=(--user "ci:$token")
+    # The bucket takes requests over TLS only, which the local AWS does not have.
+    ask 500 GET '/v1/terraform?state=one'
+    expect type "$(field type)" misconfigured
+    bucket=$(output states StateBucketName)
+    aws s3api delete-bucket-policy --bucket "$bucket"
+    ask 404 GET '/v1/terraform?state=one'
+    expect title "$(field title)" "There is no such state"
+    ask 409 POST '/v1/terraform?state=one&ID=moe' '{}'
+    ask 200 PUT '/v1/terraform-lock?state=one' '{"ID":"moe","Who":"moe@laptop"}'
+    ask 423 PUT '/v1/terraform-lock?state=one' '{"ID":"larry","Who":"larry@laptop"}'
+    ask 200 POST '/v1/terraform?state=one&ID=moe' '{"serial":1}'
+    ask 200 GET '/v1/terraform?state=one'
+    expect serial "$(field serial)" 1
+    ask 200 DELETE '/v1/terraform-lock?state=one'
+    ask 409 POST '/v1/terraform?state=one&ID=moe' '{"serial":2}'
+    unsigned
+    aws s3 mb s3://states-of-a-test >/dev/null
+    LEASEHOLD_TEST_TERRAFORM_URL=$(path_of states) LEASEHOLD_TEST_TERRAFORM_TOKEN=$token \
+    LEASEHOLD_TEST_S3_URL=$AWS_ENDPOINT_URL/states-of-a-test \
+        cargo test --quiet --workspace --test it -- --ignored terraform_finds_a_stack bucket_of_a_local_aws
+    # The bucket outlives its stack.
+    delete_stack states
+    expect "the number of its objects: the pointer and the state" "$(aws s3 ls "s3://$bucket/states/one/" | wc -l)" 2
+}
+
 table_exists() {
     aws dynamodb describe-table --table-name "$1" >/dev/null 2>&1
 }
@@ -604,10 +641,12 @@ agent_layers() {
 
 main() {
     local build only=
-    if [[ ${1-} == --layers ]]; then
-        only=layers
-        shift
-    fi
+    case ${1-} in
+        --layers | --terraform)
+            only=${1#--}
+            shift
+            ;;
+    esac
     read_arguments "$@"
     begin
     : >"$work/samconfig.toml"
@@ -622,9 +661,15 @@ main() {
     aws s3 mb "s3://$BUCKET" >/dev/null
     account=$(aws sts get-caller-identity --query Account --output text)
 
-    say "the agent as layers, for both machines"
-    agent_layers
-    [[ $only != layers ]] || return 0
+    if [[ $only != terraform ]]; then
+        say "the agent as layers, for both machines"
+        agent_layers
+        [[ $only != layers ]] || return 0
+    fi
+
+    say "states of Terraform in a bucket"
+    states_of_terraform
+    [[ $only != terraform ]] || return 0
 
     say "an open API: every route, direct invocations, the conformance suite"
     deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true RestApi=regional

@@ -50,6 +50,8 @@ TYPES = {
     "AWS::Logs::LogGroup": ("aws_cloudwatch_log_group", "name", None, "Log"),
     "AWS::Logs::MetricFilter": ("aws_cloudwatch_log_metric_filter", "id", "name", "Filter"),
     "AWS::Pipes::Pipe": ("aws_pipes_pipe", "name", "name", "Pipe"),
+    "AWS::S3::Bucket": ("aws_s3_bucket", "id", None, "Bucket"),
+    "AWS::S3::BucketPolicy": ("aws_s3_bucket_policy", "id", None, "BucketPolicy"),
     "AWS::SQS::Queue": ("aws_sqs_queue", "url", "name", ""),
     "AWS::SQS::QueuePolicy": ("aws_sqs_queue_policy", "id", None, "Policy"),
     "AWS::StepFunctions::StateMachine": ("aws_sfn_state_machine", "arn", "name", "StateMachine"),
@@ -58,6 +60,8 @@ TYPES = {
 LABELS = {
     "HistoryTable": "history",
     "LockTable": "locks",
+    "StateBucket": "states",
+    "StateBucketPolicy": "states",
     "TransactionTable": "transactions",
     "WaitersTable": "waiters",
 }
@@ -478,6 +482,37 @@ def alias_called(module, name, properties):
     return {"function_name": module.code(target)}, []
 
 
+def bucket(module, name, properties):
+    """Terraform has a resource for each part of a bucket. It deletes none that has objects."""
+    label, count = module.label(name), counted(module.resources[name].get("Condition"))
+
+    def beside(kind, **body):
+        return block("resource", f"aws_s3_bucket_{kind}", label, **count, bucket=module.reference(name), **body)
+
+    [encryption] = properties.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
+    [owner] = properties.pop("OwnershipControls")["Rules"]
+    [rule] = properties.pop("LifecycleConfiguration")["Rules"]
+    by_default = Block(sse_algorithm=encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"])
+    expiration = Block(module.arguments(rule["NoncurrentVersionExpiration"]))
+    found = [
+        beside(
+            "server_side_encryption_configuration",
+            rule=Block(apply_server_side_encryption_by_default=by_default),
+        ),
+        beside(
+            "versioning", versioning_configuration=Block(module.arguments(properties.pop("VersioningConfiguration")))
+        ),
+        beside("public_access_block", **module.arguments(properties.pop("PublicAccessBlockConfiguration"))),
+        beside("ownership_controls", rule=Block(module.arguments(owner))),
+        beside(
+            "lifecycle_configuration",
+            rule=Block(id=rule["Id"], status=rule["Status"], filter=Block(), noncurrent_version_expiration=expiration),
+        ),
+    ]
+    prefix = text(Code("lower(substr(var.name, 0, 14))"), f"-{label.replace('_', '-')}-")
+    return {"bucket_prefix": prefix}, found
+
+
 def deployment(module, name, properties):
     api = module.attribute(properties.pop("RestApiId")["Ref"], "Id").removesuffix(".id")
     properties.clear()
@@ -628,6 +663,7 @@ SHAPES = {
     "AWS::Lambda::LayerVersion": layer,
     "AWS::Lambda::Permission": alias_called,
     "AWS::Lambda::Url": alias_called,
+    "AWS::S3::Bucket": bucket,
     "AWS::SQS::QueuePolicy": queue_policy,
     "AWS::StepFunctions::StateMachine": state_machine,
 }

@@ -68,6 +68,10 @@ locals {
   has_history                = var.history_days != 0
   has_stream                 = local.has_history || local.wakes_waiters
   has_agent_layers           = var.agent_layer_bucket != ""
+  has_terraform              = var.terraform_states
+  has_terraform_tokens       = local.has_terraform && var.terraform_tokens != ""
+  terraform_uses_jwt         = local.uses_jwt && !local.has_terraform_tokens
+  terraform_is_signed        = local.rest_api_is_signed && !local.has_terraform_tokens
   has_transactions           = length(var.transaction_table_arns) != 0
   sweep_needs_scope          = local.uses_jwt && var.jwt_sweep_scope != ""
 }
@@ -1377,6 +1381,7 @@ resource "aws_iam_role_policy" "rest_api_functions" {
           local.each_function ? [local.has_release ? aws_lambda_alias.ask[0].arn : aws_lambda_function.ask[0].arn] : [],
           [aws_lambda_function.read.arn, aws_lambda_function.operate.arn],
           local.has_watches ? [aws_lambda_function.watch[0].arn] : [],
+          local.has_terraform ? [aws_lambda_function.terraform[0].arn] : [],
           local.has_transactions ? [aws_lambda_function.transact[0].arn] : [],
           local.has_transactions ? [aws_lambda_function.sweep[0].arn] : []
         )
@@ -2240,6 +2245,254 @@ resource "aws_iam_policy" "holder" {
   })
 }
 
+resource "aws_s3_bucket" "states" {
+  count         = local.has_terraform ? 1 : 0
+  bucket_prefix = "${lower(substr(var.name, 0, 14))}-states-"
+}
+
+resource "aws_s3_bucket_server_side_encryption_configuration" "states" {
+  count  = local.has_terraform ? 1 : 0
+  bucket = aws_s3_bucket.states[0].id
+
+  rule {
+
+    apply_server_side_encryption_by_default {
+      sse_algorithm = "AES256"
+    }
+  }
+}
+
+resource "aws_s3_bucket_versioning" "states" {
+  count  = local.has_terraform ? 1 : 0
+  bucket = aws_s3_bucket.states[0].id
+
+  versioning_configuration {
+    status = "Enabled"
+  }
+}
+
+resource "aws_s3_bucket_public_access_block" "states" {
+  count                   = local.has_terraform ? 1 : 0
+  bucket                  = aws_s3_bucket.states[0].id
+  block_public_acls       = true
+  block_public_policy     = true
+  ignore_public_acls      = true
+  restrict_public_buckets = true
+}
+
+resource "aws_s3_bucket_ownership_controls" "states" {
+  count  = local.has_terraform ? 1 : 0
+  bucket = aws_s3_bucket.states[0].id
+
+  rule {
+    object_ownership = "BucketOwnerEnforced"
+  }
+}
+
+resource "aws_s3_bucket_lifecycle_configuration" "states" {
+  count  = local.has_terraform ? 1 : 0
+  bucket = aws_s3_bucket.states[0].id
+
+  rule {
+    id     = "removed-states"
+    status = "Enabled"
+
+    filter {
+    }
+
+    noncurrent_version_expiration {
+      noncurrent_days = 90
+    }
+  }
+}
+
+resource "aws_s3_bucket_policy" "states" {
+  count  = local.has_terraform ? 1 : 0
+  bucket = aws_s3_bucket.states[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:*"
+        Resource  = [aws_s3_bucket.states[0].arn, "${aws_s3_bucket.states[0].arn}/*"]
+        Condition = { Bool = { "aws:SecureTransport" = "false" } }
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role" "terraform" {
+  count       = local.has_terraform ? 1 : 0
+  name_prefix = "${substr(var.name, 0, 14)}-terraform-"
+  assume_role_policy = jsonencode({
+    Version   = "2012-10-17"
+    Statement = [{ Effect = "Allow", Principal = { Service = "lambda.amazonaws.com" }, Action = "sts:AssumeRole" }]
+  })
+}
+
+resource "aws_iam_role_policy" "terraform_table" {
+  count = local.has_terraform ? 1 : 0
+  role  = aws_iam_role.terraform[0].id
+  name  = "table"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["dynamodb:DescribeTable", "dynamodb:GetItem"]
+        Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+      },
+      {
+        Effect   = "Allow"
+        Action   = ["dynamodb:DescribeTable", "dynamodb:UpdateItem"]
+        Resource = local.makes_table ? aws_dynamodb_table.locks[0].arn : "arn:${local.partition}:dynamodb:${local.region}:${local.account}:table/${var.existing_table_name}"
+        Condition = {
+          "ForAllValues:StringNotEquals" = {
+            "dynamodb:Attributes" = [
+              "available",
+              "capacity",
+              "capacityRequestId",
+              "capacityVersion",
+              "changed",
+              "ended",
+              "holders",
+              "nextTicket",
+              "queue",
+              "reordered",
+              "spentHolders",
+              "spentTickets",
+              "tickets",
+              "tokens",
+            ]
+          }
+        }
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "terraform_states" {
+  count = local.has_terraform ? 1 : 0
+  role  = aws_iam_role.terraform[0].id
+  name  = "states"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+        Resource = "${aws_s3_bucket.states[0].arn}/states/*"
+      },
+      { Effect = "Allow", Action = ["s3:ListBucket"], Resource = aws_s3_bucket.states[0].arn },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "terraform_log" {
+  count = local.has_terraform ? 1 : 0
+  role  = aws_iam_role.terraform[0].id
+  name  = "log"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect   = "Allow"
+        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "terraform_vpc" {
+  count = local.has_terraform && local.has_vpc ? 1 : 0
+  role  = aws_iam_role.terraform[0].id
+  name  = "vpc"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [
+      {
+        Effect = "Allow"
+        Action = [
+          "ec2:CreateNetworkInterface",
+          "ec2:DescribeNetworkInterfaces",
+          "ec2:DescribeSubnets",
+          "ec2:DeleteNetworkInterface",
+          "ec2:AssignPrivateIpAddresses",
+          "ec2:UnassignPrivateIpAddresses",
+        ]
+        Resource = "*"
+      },
+    ]
+  })
+}
+
+resource "aws_iam_role_policy" "terraform_keys" {
+  count = local.has_terraform && local.has_kms_keys ? 1 : 0
+  role  = aws_iam_role.terraform[0].id
+  name  = "keys"
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = concat(
+      local.has_kms_key ? [
+        {
+          Effect   = "Allow"
+          Action   = "kms:Decrypt"
+          Resource = var.table_kms_key_arn
+          Condition = {
+            StringEquals = { "kms:ViaService" = "dynamodb.${local.region}.${data.aws_partition.current.dns_suffix}" }
+          }
+        },
+      ] : [],
+      local.has_environment_kms_key ? [{ Effect = "Allow", Action = "kms:Decrypt", Resource = var.environment_kms_key_arn }] : []
+    )
+  })
+}
+
+resource "aws_iam_role_policy_attachment" "terraform" {
+  count      = local.has_terraform && local.traces_actively ? 1 : 0
+  role       = aws_iam_role.terraform[0].id
+  policy_arn = "arn:${local.partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
+}
+
+resource "aws_apigatewayv2_integration" "terraform" {
+  count                  = local.has_terraform ? 1 : 0
+  api_id                 = aws_apigatewayv2_api.api.id
+  integration_type       = "AWS_PROXY"
+  integration_uri        = aws_lambda_function.terraform[0].arn
+  payload_format_version = "2.0"
+
+  depends_on = [aws_lambda_permission.terraform]
+}
+
+resource "aws_lambda_permission" "terraform" {
+  count         = local.has_terraform ? 1 : 0
+  function_name = aws_lambda_function.terraform[0].function_name
+  action        = "lambda:InvokeFunction"
+  principal     = "apigateway.amazonaws.com"
+  source_arn    = "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/*"
+}
+
+resource "aws_apigatewayv2_route" "terraform" {
+  count              = local.has_terraform ? 1 : 0
+  api_id             = aws_apigatewayv2_api.api.id
+  route_key          = "ANY /v1/terraform"
+  target             = "integrations/${aws_apigatewayv2_integration.terraform[0].id}"
+  authorization_type = local.has_terraform_tokens ? "NONE" : var.authorizer
+  authorizer_id      = local.terraform_uses_jwt ? aws_apigatewayv2_authorizer.jwt[0].id : null
+}
+
+resource "aws_apigatewayv2_route" "terraform_lock" {
+  count              = local.has_terraform ? 1 : 0
+  api_id             = aws_apigatewayv2_api.api.id
+  route_key          = "ANY /v1/terraform-lock"
+  target             = "integrations/${aws_apigatewayv2_integration.terraform[0].id}"
+  authorization_type = local.has_terraform_tokens ? "NONE" : var.authorizer
+  authorizer_id      = local.terraform_uses_jwt ? aws_apigatewayv2_authorizer.jwt[0].id : null
+}
+
 resource "aws_dynamodb_table" "transactions" {
   count                       = local.has_transactions ? 1 : 0
   name                        = "${var.name}-transactions"
@@ -2933,6 +3186,23 @@ resource "aws_cloudwatch_metric_alarm" "operate_errors" {
   ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
 }
 
+resource "aws_cloudwatch_metric_alarm" "terraform_errors" {
+  count               = local.has_terraform ? 1 : 0
+  alarm_name          = "${var.name}-terraform-errors"
+  dimensions          = { FunctionName = aws_lambda_function.terraform[0].function_name }
+  alarm_description   = "This function crashed, ran out of time or did not start"
+  namespace           = "AWS/Lambda"
+  metric_name         = "Errors"
+  period              = 300
+  statistic           = "Sum"
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+  ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+}
+
 resource "aws_cloudwatch_metric_alarm" "sweep_errors" {
   count               = local.has_transactions ? 1 : 0
   alarm_name          = "${var.name}-sweep-errors"
@@ -3069,6 +3339,23 @@ resource "aws_cloudwatch_metric_alarm" "invoke_throttles" {
 resource "aws_cloudwatch_metric_alarm" "semaphore_throttles" {
   alarm_name          = "${var.name}-semaphore-throttles"
   dimensions          = { FunctionName = aws_lambda_function.semaphore.function_name }
+  alarm_description   = "Lambda refused to run this function; its concurrency, or the account's, is used up"
+  namespace           = "AWS/Lambda"
+  metric_name         = "Throttles"
+  period              = 300
+  statistic           = "Sum"
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  evaluation_periods  = 1
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+  ok_actions          = local.has_alarm_topic ? [var.alarm_topic_arn] : null
+}
+
+resource "aws_cloudwatch_metric_alarm" "terraform_throttles" {
+  count               = local.has_terraform ? 1 : 0
+  alarm_name          = "${var.name}-terraform-throttles"
+  dimensions          = { FunctionName = aws_lambda_function.terraform[0].function_name }
   alarm_description   = "Lambda refused to run this function; its concurrency, or the account's, is used up"
   namespace           = "AWS/Lambda"
   metric_name         = "Throttles"
@@ -4036,6 +4323,75 @@ resource "aws_lambda_function" "record" {
   ]
 }
 
+resource "aws_lambda_function" "terraform" {
+  count                          = local.has_terraform ? 1 : 0
+  function_name                  = "${var.name}-terraform"
+  filename                       = "${var.code_directory}/leasehold-locks/bootstrap.zip"
+  source_code_hash               = fileexists("${var.code_directory}/leasehold-locks/bootstrap.zip") ? filebase64sha256("${var.code_directory}/leasehold-locks/bootstrap.zip") : null
+  description                    = "Leasehold: states of Terraform, each under its lock"
+  handler                        = "terraform"
+  memory_size                    = var.memory_mb
+  role                           = aws_iam_role.terraform[0].arn
+  runtime                        = "provided.al2023"
+  timeout                        = 29
+  kms_key_arn                    = local.has_environment_kms_key ? var.environment_kms_key_arn : null
+  reserved_concurrent_executions = local.reserves_concurrency ? var.reserved_concurrency : null
+  architectures                  = [var.architecture]
+
+  environment {
+    variables = merge(
+      {
+        LEASEHOLD_TABLE_NAME           = local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name
+        LEASEHOLD_PARTITION_KEY        = var.partition_key_name
+        LEASEHOLD_SORT_KEY             = var.sort_key_name
+        LEASEHOLD_RETENTION_SECONDS    = var.retention_seconds
+        LEASEHOLD_CLOCK_SKEW_MS        = var.clock_skew_ms
+        LEASEHOLD_TAKEOVER_CLOCK_CHECK = var.takeover_clock_check
+        LEASEHOLD_MULTI_REGION         = var.multi_region
+        LEASEHOLD_LOG                  = var.log_level
+        LEASEHOLD_KEY_SCOPES           = var.key_scopes
+        LEASEHOLD_OWNER_BINDING        = var.owner_binding
+        LEASEHOLD_JWT_CLAIM            = var.jwt_claim
+        LEASEHOLD_METRICS              = var.operation_metrics
+        LEASEHOLD_STACK                = var.name
+      },
+      local.has_history ? { LEASEHOLD_HISTORY_TABLE_NAME = aws_dynamodb_table.history[0].name } : {},
+      local.has_history ? { LEASEHOLD_HISTORY_DAYS = var.history_days } : {},
+      local.has_dynamo_db_endpoint ? { AWS_ENDPOINT_URL_DYNAMODB = var.dynamo_db_endpoint_url } : {},
+      {
+        LEASEHOLD_TERRAFORM_BUCKET = aws_s3_bucket.states[0].id
+        LEASEHOLD_TERRAFORM_TOKENS = var.terraform_tokens
+      }
+    )
+  }
+
+  dynamic "vpc_config" {
+    for_each = local.has_vpc ? [1] : []
+    content {
+      subnet_ids         = var.vpc_subnet_ids
+      security_group_ids = var.vpc_security_group_ids
+    }
+  }
+
+  tracing_config {
+    mode = var.tracing
+  }
+
+  logging_config {
+    log_group        = aws_cloudwatch_log_group.function.name
+    log_format       = "JSON"
+    system_log_level = "WARN"
+  }
+
+  depends_on = [
+    aws_iam_role_policy.terraform_table,
+    aws_iam_role_policy.terraform_states,
+    aws_iam_role_policy.terraform_log,
+    aws_iam_role_policy.terraform_vpc,
+    aws_iam_role_policy.terraform_keys,
+  ]
+}
+
 resource "aws_lambda_function" "transact" {
   count                          = local.has_transactions ? 1 : 0
   function_name                  = "${var.name}-transact"
@@ -4590,6 +4946,36 @@ resource "aws_api_gateway_rest_api" "rest" {
           )
         }
       } : {},
+      local.has_terraform ? {
+        "/v1/terraform" = {
+          "x-amazon-apigateway-any-method" = merge(
+            local.terraform_is_signed ? { security = [{ sigv4 = [] }] } : {},
+            {
+              "x-amazon-apigateway-integration" = {
+                type        = "aws_proxy"
+                httpMethod  = "POST"
+                credentials = aws_iam_role.rest_api[0].arn
+                uri         = "arn:${local.partition}:apigateway:${local.region}:lambda:path/2015-03-31/functions/${aws_lambda_function.terraform[0].arn}/invocations"
+              }
+            }
+          )
+        }
+      } : {},
+      local.has_terraform ? {
+        "/v1/terraform-lock" = {
+          "x-amazon-apigateway-any-method" = merge(
+            local.terraform_is_signed ? { security = [{ sigv4 = [] }] } : {},
+            {
+              "x-amazon-apigateway-integration" = {
+                type        = "aws_proxy"
+                httpMethod  = "POST"
+                credentials = aws_iam_role.rest_api[0].arn
+                uri         = "arn:${local.partition}:apigateway:${local.region}:lambda:path/2015-03-31/functions/${aws_lambda_function.terraform[0].arn}/invocations"
+              }
+            }
+          )
+        }
+      } : {},
       local.has_transactions ? {
         "/v1/transactions/begin" = {
           "x-amazon-apigateway-any-method" = merge(
@@ -4769,6 +5155,14 @@ resource "aws_api_gateway_rest_api" "rest" {
           Resource  = "execute-api:/*"
         },
       ],
+      local.has_terraform_tokens ? [
+        {
+          Effect    = "Allow"
+          Principal = "*"
+          Action    = "execute-api:Invoke"
+          Resource  = ["execute-api:/*/*/v1/terraform", "execute-api:/*/*/v1/terraform-lock"]
+        },
+      ] : [],
       local.rest_api_is_private ? [
         {
           Effect    = "Deny"

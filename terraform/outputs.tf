@@ -160,6 +160,16 @@ output "history_table_name" {
   value       = local.has_history ? aws_dynamodb_table.history[0].name : null
 }
 
+output "terraform_function_name" {
+  description = "The name of TerraformFunction"
+  value       = local.has_terraform ? aws_lambda_function.terraform[0].function_name : null
+}
+
+output "state_bucket_name" {
+  description = "The bucket of the states of Terraform"
+  value       = local.has_terraform ? aws_s3_bucket.states[0].id : null
+}
+
 output "function_url" {
   description = "Where the operations of AcquireFunction can be reached without the API, with a slash at the end"
   value       = local.has_function_url ? aws_lambda_function_url.acquire[0].function_url : null

@@ -498,6 +498,18 @@ variable "agent_layer_version" {
   }
 }
 
+variable "terraform_states" {
+  description = "Whether the stack keeps states of Terraform in a bucket, each written only under its lock. docs/terraform-state.md"
+  type        = bool
+  default     = false
+}
+
+variable "terraform_tokens" {
+  description = "With terraform_states, the tokens that its routes ask for in place of authorizer, as in the file of `leasehold token`, which has their hashes only. Terraform cannot sign. Empty, authorizer decides"
+  type        = string
+  default     = ""
+}
+
 variable "operation_metrics" {
   description = "Whether the functions print metrics of the operations, which alarms and the dashboard are about"
   type        = bool

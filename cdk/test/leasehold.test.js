@@ -248,6 +248,7 @@ test("stack is the one of the snapshot", () => {
     watchConcurrency: 10,
     wakeWaiters: true,
     historyDays: 30,
+    terraformStates: true,
     restApi: LeaseholdRestApi.REGIONAL,
     transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"],
     release: "one",

@@ -25,21 +25,6 @@ pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Writes a time, in seconds since the epoch, as `2026-11-21T02:00:00Z`.
-pub(crate) fn show_time(seconds: u64) -> String {
-    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
-    // A year begins in March here, so that a leap day is its last. The calendar repeats every 400 years.
-    days += 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let months = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * months + 2) / 5 + 1, (months + 2) % 12 + 1);
-    let year = 400 * era + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 /// Returns the time since the machine started, with the time that it was suspended where the system tells: for two
 /// processes of one machine.
 pub(crate) fn since_boot() -> Duration {
@@ -54,21 +39,6 @@ pub(crate) fn since_boot() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_written_as_the_calendar_has_them() {
-        for (seconds, text) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (951_868_800, "2000-03-01T00:00:00Z"),
-            (1_795_226_400, "2026-11-21T02:00:00Z"),
-            (4_107_542_399, "2100-02-28T23:59:59Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(show_time(seconds), text);
-        }
-    }
 
     #[test]
     fn countdown_counts_seconds() {

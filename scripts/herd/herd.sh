@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures many tasks of one client: 50 that hold one lock for 10 ms each, with the requests of each turn, and 1,000 held locks, with
 # their memory and threads. Needs a built `leasehold` (LEASEHOLD_BIN names another one), and clients/python/test.sh and
-# clients/typescript/test.sh once.
+# clients/typescript/test.sh once. The Rust client is a debug build as well.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/lib/trial.sh
@@ -31,3 +31,4 @@ herd node scripts/herd/herd.mjs
 "$python" scripts/herd/herd.py held
 "$python" scripts/herd/herd.py held-aio
 node scripts/herd/herd.mjs held
+cargo run --quiet --package leasehold-client --example held

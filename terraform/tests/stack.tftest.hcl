@@ -38,6 +38,9 @@ mock_provider "aws" {
   mock_resource "aws_sqs_queue" {
     defaults = { arn = "arn:aws:sqs:eu-west-1:123456789012:one", url = "https://sqs.eu-west-1.amazonaws.com/123456789012/one" }
   }
+  mock_resource "aws_s3_bucket" {
+    defaults = { id = "states", arn = "arn:aws:s3:::states" }
+  }
   mock_resource "aws_kms_key" {
     defaults = { arn = "arn:aws:kms:eu-west-1:123456789012:key/one" }
   }
@@ -72,6 +75,10 @@ run "defaults" {
   assert {
     condition     = length(aws_apigatewayv2_route.watch) == 0 && length(aws_apigatewayv2_route.begin) == 0 && length(aws_lambda_function.transact) == 0
     error_message = "By default there are no watches and no transactions."
+  }
+  assert {
+    condition     = length(aws_s3_bucket.states) == 0 && length(aws_lambda_function.terraform) == 0 && length(aws_apigatewayv2_route.terraform) == 0
+    error_message = "By default there are no states of Terraform."
   }
   assert {
     condition     = aws_lambda_function.hold[0].handler == "hold" && aws_lambda_function.hold[0].reserved_concurrent_executions == 100
@@ -316,4 +323,33 @@ run "numbers_have_bounds" {
     release            = "feature/one"
   }
   expect_failures = [var.memory_mb, var.log_retention_days, var.release]
+}
+
+run "terraform_states" {
+  command = plan
+
+  variables {
+    terraform_states = true
+    terraform_tokens = "[]"
+  }
+  assert {
+    condition     = length(aws_s3_bucket_versioning.states) == 1 && aws_s3_bucket_public_access_block.states[0].block_public_policy && length(aws_s3_bucket_policy.states) == 1
+    error_message = "The bucket of the states keeps versions, is closed, and asks for TLS."
+  }
+  assert {
+    condition     = aws_apigatewayv2_route.terraform[0].authorization_type == "NONE" && aws_lambda_function.terraform[0].environment[0].variables.LEASEHOLD_TERRAFORM_BUCKET == "states"
+    error_message = "The function of the states asks for the tokens by itself."
+  }
+}
+
+run "terraform_states_without_tokens" {
+  command = plan
+
+  variables {
+    terraform_states = true
+  }
+  assert {
+    condition     = aws_apigatewayv2_route.terraform_lock[0].authorization_type == "AWS_IAM"
+    error_message = "Without tokens the API's authorizer decides."
+  }
 }

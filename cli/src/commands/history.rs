@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold_client::HistoryOptions;
+use leasehold_client::duration::show_time;
 use leasehold_client::wire::{HistoryEntry, HistoryEvent};
 
 use crate::Failure;
@@ -62,7 +63,7 @@ fn table(entries: &[HistoryEntry], width: Option<u16>) -> comfy_table::Table {
     let text = |text: Option<&String>| text.map_or_else(|| "-".to_owned(), |text| plain(text));
     let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let mut columns = vec![
-        Column::value("TIME", 0, |entry: &HistoryEntry| duration::show_time(entry.at_ms / 1000)),
+        Column::value("TIME", 0, |entry: &HistoryEntry| show_time(Duration::from_millis(entry.at_ms))),
         Column::value("EVENT", 0, |entry: &HistoryEntry| word(entry.event).to_owned()),
         Column::name("OWNER", move |entry: &HistoryEntry| text(entry.owner_name.as_ref())),
         Column::value("TOKEN", 1, move |entry: &HistoryEntry| number(entry.fencing_token)),

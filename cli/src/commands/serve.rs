@@ -14,7 +14,7 @@ use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_server::{
     Credentials, CredentialsError, Front, Guard, HistorySettings, Pulse, Server, ServerError, Settings, States,
-    StatesError, Store, Tls, TlsError, TokenError, Tokens, console, exposed, terraform,
+    StatesError, Store, Tls, TlsError, TokenError, Tokens, console, exposed,
 };
 use leasehold_transactions as transactions;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -407,7 +407,7 @@ impl ServeArgs {
         });
         let url = self.url(address);
         let states = self.terraform_state.as_ref().map_or_else(String::new, |folder| {
-            format!("  terraform {url}{}?state=NAME, in the folder {}\n", terraform::PATH, folder.display())
+            format!("  terraform {url}{}?state=NAME, in the folder {}\n", leasehold_terraform::PATH, folder.display())
         });
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(

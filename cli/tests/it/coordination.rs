@@ -371,7 +371,7 @@ async fn period_is_run_once_whoever_comes_first() {
     }
     assert_eq!(lines(&folder.path().join("log"), 1).await, ["ran"]);
     let last = serve.get("job").await["lastOccurrence"].clone();
-    assert!(last.as_str().is_some_and(|last| last.len() == 20 && last.ends_with("T00:00:00Z")), "{last}");
+    assert!(last.as_str().is_some_and(|last| last.len() == 24 && last.ends_with("T00:00:00.000Z")), "{last}");
 }
 
 #[tokio::test]

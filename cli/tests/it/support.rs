@@ -89,10 +89,7 @@ impl Serve {
             banner.push(within(stdout.next_line()).await.expect("text").expect("it starts"));
         }
         let base_url = banner[0].strip_prefix("Leasehold listens on ").expect("the address comes first").to_owned();
-        // Every test does so; the first one counts.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client");
-        Self { process, stdout, banner, base_url, http }
+        Self { process, stdout, banner, base_url, http: http_client() }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -150,6 +147,13 @@ pub(crate) fn signal(process: &Child, name: &str) {
     let script = format!("kill -{name} {}", process.id().expect("it is running"));
     let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
     assert!(status.success(), "{script}");
+}
+
+/// A client of HTTP with the patience of these tests.
+pub(crate) fn http_client() -> reqwest::Client {
+    // Every test does so; the first one counts.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().expect("a client")
 }
 
 /// Returns the grant, or `None` without a complete answer. Every request has a higher number than the one before, so

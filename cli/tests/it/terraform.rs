@@ -4,13 +4,17 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::{Serve, command, end, first_line, folder, in_folder, kill, leasehold, pause, text_of};
+use crate::support::{
+    Serve, command, end, first_line, folder, http_client, in_folder, kill, leasehold, pause, text_of,
+};
 
 /// The key of the lock of the state that these tests use.
 const KEY: &str = "terraform/network";
@@ -399,6 +403,80 @@ async fn command_line_is_refused_when_terraform_could_not_use_it() {
     assert!(ended.status == 2 && ended.stderr.contains("/foo has no states"), "{ended:?}");
 }
 
+/// An API that IAM protects, with states behind tokens or without: as API Gateway answers.
+async fn protected_api(token: Option<&'static str>) -> String {
+    use axum::response::IntoResponse;
+
+    let signed = |headers: &axum::http::HeaderMap| {
+        headers.get("authorization").is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256"))
+    };
+    let refused = || {
+        (StatusCode::FORBIDDEN, [("content-type", "application/json")], r#"{"message":"Forbidden"}"#).into_response()
+    };
+    let problem = |status: u16, detail: &str| {
+        let body = json!({ "type": "forbidden", "status": status, "detail": detail }).to_string();
+        let status = StatusCode::from_u16(status).expect("a status");
+        (status, [("content-type", "application/problem+json")], body).into_response()
+    };
+    let states = move |headers: axum::http::HeaderMap| async move {
+        let Some(token) = token else { return refused() };
+        let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("leasehold:{token}")));
+        let is_known = headers.get("authorization").is_some_and(|value| value.as_bytes() == basic.as_bytes());
+        if is_known { problem(405, "method") } else { problem(401, "unknown") }
+    };
+    let locks = move |headers: axum::http::HeaderMap| async move {
+        if signed(&headers) { problem(403, "out of scope") } else { refused() }
+    };
+    let app =
+        axum::Router::new().route("/v1/terraform-lock", axum::routing::any(states)).fallback(axum::routing::any(locks));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    url
+}
+
+#[tokio::test]
+async fn refusal_of_a_protected_api_says_what_terraform_needs() {
+    let folder = folder();
+    let ended = async |url: &str, options: &[&str], password: Option<&str>| {
+        let args = [&["terraform", "--url", url, "--state", "network"], options, &["--", "true"]].concat();
+        let mut command = leasehold(folder.path());
+        command
+            .args(args)
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_REGION", "eu-west-1");
+        password.map(|password| command.env("TF_HTTP_PASSWORD", password));
+        end(command).await
+    };
+    let hint = "put a token of these into TF_HTTP_PASSWORD";
+    let closed = protected_api(None).await;
+    for (options, password) in [(&[][..], None), (&["--sigv4"], Some("known")), (&["--token", "known"], None)] {
+        let refused = ended(&closed, options, password).await;
+        assert_eq!(refused.status, 77, "{refused:?}");
+        assert!(refused.stderr.contains("asks for a signature") && refused.stderr.contains(hint), "{refused:?}");
+    }
+    let with_tokens = protected_api(Some("known")).await;
+    // Terraform could work, and the lock is refused.
+    let refused = ended(&with_tokens, &["--token", "known"], None).await;
+    assert_eq!(refused.status, 77, "{refused:?}");
+    assert!(refused.stderr.contains("Terraform cannot sign") && refused.stderr.contains(hint), "{refused:?}");
+    let refused = ended(&with_tokens, &["--sigv4"], Some("mistyped")).await;
+    assert!(refused.stderr.contains("does not know the token in TF_HTTP_PASSWORD"), "{refused:?}");
+    // A token of `serve` lacks a scope, and no signature.
+    let mut add = leasehold(folder.path());
+    let file = folder.path().join("tokens.json");
+    add.args(["token", "other", "--file", text_of(&file), "--prefix", "orders/"]);
+    let token = end(add).await.stdout.trim().to_owned();
+    let backend = Backend::start(&["--token-file", text_of(&file)]).await;
+    let refused = ended(&backend.serve.base_url, &["--token", &token], None).await;
+    assert_eq!(refused.status, 77, "{refused:?}");
+    assert!(!refused.stderr.contains("sign"), "{refused:?}");
+    // Both have what they need, but for the scope of the key.
+    let refused = ended(&with_tokens, &["--sigv4"], Some("known")).await;
+    assert!(refused.stderr.contains("out of scope") && !refused.stderr.contains(hint), "{refused:?}");
+}
+
 #[tokio::test]
 async fn folder_of_states_is_the_operators_choice() {
     use std::os::unix::fs::PermissionsExt;
@@ -421,9 +499,55 @@ async fn folder_of_states_is_the_operators_choice() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
+/// States behind an address, for the real `terraform`.
+struct Address {
+    url: String,
+    state: String,
+    token: Option<String>,
+    /// Whether it is a stack: its gateway does not know LOCK, and no process watches dead runs.
+    is_stack: bool,
+    http: reqwest::Client,
+}
+
+impl Address {
+    fn of(backend: &Backend) -> Self {
+        let (url, http) = (backend.serve.base_url.clone(), backend.serve.http.clone());
+        Self { url, state: "network".to_owned(), token: None, is_stack: false, http }
+    }
+
+    /// The states of a stack, as the environment says.
+    fn of_stack(state: &str) -> Self {
+        let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        Self {
+            url: variable("LEASEHOLD_TEST_TERRAFORM_URL"),
+            state: state.to_owned(),
+            token: Some(variable("LEASEHOLD_TEST_TERRAFORM_TOKEN")),
+            is_stack: true,
+            http: http_client(),
+        }
+    }
+
+    async fn asked(&self, path: &str) -> Value {
+        let request = self.http.get(format!("{}{path}", self.url));
+        let (status, answer) = answered(request.basic_auth("test", self.token.as_ref())).await;
+        assert_eq!(status, OK, "{answer}");
+        answer
+    }
+
+    async fn lock(&self) -> Value {
+        self.asked(&format!("/v1/lock?key=terraform/{}", self.state)).await
+    }
+
+    /// The name that the last apply gave.
+    async fn applied(&self) -> String {
+        let state = self.asked(&format!("/v1/terraform?state={}", self.state)).await;
+        state["resources"][0]["instances"][0]["attributes"]["output"]["value"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
 /// A folder with a configuration whose apply waits, and the real `terraform` in it.
 struct Configuration<'a> {
-    backend: &'a Backend,
+    address: &'a Address,
     folder: TempDir,
 }
 
@@ -463,10 +587,10 @@ fn apply(name: &str) -> [String; 5] {
 }
 
 impl<'a> Configuration<'a> {
-    async fn of(backend: &'a Backend) -> Self {
+    async fn of(address: &'a Address) -> Self {
         let folder = folder();
         std::fs::write(folder.path().join("main.tf"), MAIN).expect("written");
-        let configuration = Self { backend, folder };
+        let configuration = Self { address, folder };
         let (status, said) = Self::ended(configuration.plain(&["init"])).await;
         assert_eq!(status, Some(0), "{said}");
         configuration
@@ -476,7 +600,8 @@ impl<'a> Configuration<'a> {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("CHECKPOINT_DISABLE", "1");
-        command.env("LEASEHOLD_URL", &self.backend.serve.base_url);
+        command.env("LEASEHOLD_URL", &self.address.url).env("TF_HTTP_USERNAME", "test");
+        command.env("TF_HTTP_PASSWORD", self.address.token.as_deref().unwrap_or_default());
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -484,9 +609,14 @@ impl<'a> Configuration<'a> {
     /// Plain `terraform` with addresses in its environment.
     fn plain(&self, args: &[&str]) -> Command {
         let mut command = self.command("terraform");
-        let address = format!("{}/v1/terraform?state=network", self.backend.serve.base_url);
-        for name in ["TF_HTTP_ADDRESS", "TF_HTTP_LOCK_ADDRESS", "TF_HTTP_UNLOCK_ADDRESS"] {
-            command.env(name, &address);
+        let Address { url, state, is_stack, .. } = self.address;
+        let lock = if *is_stack { "/v1/terraform-lock" } else { "/v1/terraform" };
+        command.env("TF_HTTP_ADDRESS", format!("{url}/v1/terraform?state={state}"));
+        for (name, method) in [("LOCK", "PUT"), ("UNLOCK", "DELETE")] {
+            command.env(format!("TF_HTTP_{name}_ADDRESS"), format!("{url}{lock}?state={state}"));
+            if *is_stack {
+                command.env(format!("TF_HTTP_{name}_METHOD"), method);
+            }
         }
         command.args(args);
         command
@@ -495,7 +625,7 @@ impl<'a> Configuration<'a> {
     /// `terraform` under `leasehold terraform`.
     fn run(&self, options: &[&str], name: &str) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_leasehold"));
-        command.args(["terraform", "--state", "network"]).args(options);
+        command.args(["terraform", "--state", &self.address.state]).args(options);
         command.args(["--", "terraform"]).args(apply(name));
         command
     }
@@ -537,45 +667,41 @@ impl<'a> Configuration<'a> {
     }
 }
 
-impl Backend {
-    /// The name that the last apply gave.
-    async fn applied(&self) -> String {
-        let state: Value = serde_json::from_str(&self.state().await.expect("a state")).expect("JSON");
-        state["resources"][0]["instances"][0]["attributes"]["output"]["value"].as_str().unwrap_or_default().to_owned()
+#[tokio::test]
+async fn terraform_is_refused_when_two_applies_start_at_once() {
+    if has_terraform() {
+        two_applies(&Address::of(&Backend::start(&[]).await)).await;
     }
 }
 
-#[tokio::test]
-async fn terraform_is_refused_when_two_applies_start_at_once() {
-    if !has_terraform() {
-        return;
-    }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+async fn two_applies(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let applies = Configuration::spawn(first.apply("first"));
     first.started().await;
     let (status, said) = Configuration::ended(second.apply("second")).await;
-    let holder = backend.serve.get(KEY).await["ownerName"].as_str().expect("a name").to_owned();
+    let holder = address.lock().await["ownerName"].as_str().expect("a name").to_owned();
     assert_eq!(status, Some(1), "{said}");
     // Terraform wraps its lines.
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&format!("already locked: ID={holder} (OperationTypeApply, ")), "{said}");
     first.go();
     let (status, said) = Configuration::finished(applies).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "first".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(0), "first".to_owned()), "{said}");
     let (status, said) = Configuration::ended(second.apply("second")).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
-    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+    assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!(address.lock().await["state"], "released");
 }
 
 #[tokio::test]
 async fn lock_of_a_killed_terraform_holds_until_force_unlock() {
-    if !has_terraform() {
-        return;
+    if has_terraform() {
+        killed_apply(&Address::of(&Backend::start(&[]).await)).await;
     }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+}
+
+async fn killed_apply(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let applies = Configuration::spawn(first.apply("first"));
     kill("KILL", first.started().await);
@@ -586,16 +712,18 @@ async fn lock_of_a_killed_terraform_holds_until_force_unlock() {
     let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
     assert_eq!(status, Some(0), "{said}");
     let (status, said) = Configuration::ended(second.apply("second")).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
 }
 
 #[tokio::test]
 async fn late_write_of_terraform_is_refused_after_force_unlock() {
-    if !has_terraform() {
-        return;
+    if has_terraform() {
+        late_write(&Address::of(&Backend::start(&[]).await)).await;
     }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+}
+
+async fn late_write(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let applies = Configuration::spawn(first.apply("first"));
     first.started().await;
@@ -603,40 +731,46 @@ async fn late_write_of_terraform_is_refused_after_force_unlock() {
     let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
     assert_eq!(status, Some(0), "{said}");
     let (status, said) = Configuration::ended(second.apply("second")).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
     first.go();
     let (status, said) = Configuration::finished(applies).await;
-    assert_eq!((status, backend.applied().await), (Some(1), "second".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(1), "second".to_owned()), "{said}");
     assert!(said.contains("409"), "{said}");
     assert!(first.folder.path().join("errored.tfstate").exists(), "Terraform keeps what it could not write");
 }
 
 #[tokio::test]
 async fn lock_comes_free_by_itself_when_leasehold_terraform_is_killed() {
-    if !has_terraform() {
-        return;
+    if has_terraform() {
+        killed_run(&Address::of(&Backend::start(&[]).await)).await;
     }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+}
+
+async fn killed_run(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let mut run = Configuration::spawn(first.run(&["--lease", "3s"], "first"));
     let terraform = first.started().await;
     let (status, said) = Configuration::ended(second.apply("second")).await;
     assert_eq!(status, Some(1), "{said}");
     timeout(LONG, run.kill()).await.expect("it ends").expect("it ran");
-    backend.serve.until(KEY, |lock| lock["state"] == "released").await;
+    // A stack takes the lock over by its clocks, when somebody asks for it.
+    let mut waits = second.apply("second");
+    waits.arg("-lock-timeout=90s");
+    let (status, said) = Configuration::ended(waits).await;
     assert!(!crate::support::runs(terraform), "its guardian has ended it");
-    let (status, said) = Configuration::ended(second.apply("second")).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
 }
 
 #[tokio::test]
 async fn leasehold_terraform_keeps_its_lock_while_it_runs() {
-    if !has_terraform() {
-        return;
+    if has_terraform() {
+        long_run(&Address::of(&Backend::start(&[]).await)).await;
     }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+}
+
+async fn long_run(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let run = Configuration::spawn(first.run(&["--lease", "1s", "--owner", "nightly"], "first"));
     first.started().await;
@@ -647,17 +781,19 @@ async fn leasehold_terraform_keeps_its_lock_while_it_runs() {
     assert!(said.contains("already locked: ID=nightly"), "{said}");
     first.go();
     let (status, said) = Configuration::finished(run).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "first".to_owned()), "{said}");
-    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+    assert_eq!((status, address.applied().await), (Some(0), "first".to_owned()), "{said}");
+    assert_eq!(address.lock().await["state"], "released");
 }
 
 #[tokio::test]
 async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
-    if !has_terraform() {
-        return;
+    if has_terraform() {
+        lost_run(&Address::of(&Backend::start(&[]).await)).await;
     }
-    let backend = Backend::start(&[]).await;
-    let (first, second) = (Configuration::of(&backend).await, Configuration::of(&backend).await);
+}
+
+async fn lost_run(address: &Address) {
+    let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
     let run = Configuration::spawn(first.run(&["--lease", "2s"], "first"));
     let terraform = first.started().await;
@@ -666,7 +802,23 @@ async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
     let (status, said) = Configuration::finished(run).await;
     assert_eq!((status, crate::support::runs(terraform)), (Some(76), false), "{said}");
     let (status, said) = Configuration::ended(second.apply("second")).await;
-    assert_eq!((status, backend.applied().await), (Some(0), "second".to_owned()), "{said}");
+    assert_eq!((status, address.applied().await), (Some(0), "second".to_owned()), "{said}");
+}
+
+/// `LEASEHOLD_TEST_TERRAFORM_URL` is the address of a stack with `TerraformStates`, whose other routes are open, and
+/// `LEASEHOLD_TEST_TERRAFORM_TOKEN` one of its tokens.
+#[tokio::test]
+#[ignore = "it asks for a stack: scripts/ministack.sh"]
+async fn terraform_finds_a_stack_as_fenced_as_serve() {
+    if !has_terraform() {
+        return;
+    }
+    two_applies(&Address::of_stack("two-applies")).await;
+    killed_apply(&Address::of_stack("killed-apply")).await;
+    late_write(&Address::of_stack("late-write")).await;
+    killed_run(&Address::of_stack("killed-run")).await;
+    long_run(&Address::of_stack("long-run")).await;
+    lost_run(&Address::of_stack("lost-run")).await;
 }
 
 #[tokio::test]

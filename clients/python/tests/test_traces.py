@@ -242,7 +242,12 @@ def holder_state(holder: Holder[str]) -> Line:
 
 
 def belief(holder: Holder[str], now: int) -> Line:
-    return {"valid": holder.valid(now), "remainingMs": holder.remaining(now), "loss": holder.loss(now)}
+    return {
+        "valid": holder.valid(now),
+        "remainingMs": holder.remaining(now),
+        "loss": holder.loss(now),
+        "inDoubt": holder.in_doubt,
+    }
 
 
 def replay_call(call: Call[str], line: Line, draws: Draws) -> Line:

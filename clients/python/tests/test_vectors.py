@@ -53,6 +53,7 @@ from leasehold._timing import (
     retry_after,
     return_pause,
     wait_timeout,
+    was_suspended_ms,
 )
 from leasehold.model import Renewal
 from leasehold.observations import Entries, Observations
@@ -116,12 +117,13 @@ TIMING: Mapping[str, Callable[[Case], Any]] = {
     "heartbeatInterval": interval,
     "heartbeatPause": lambda given: heartbeat_pause_ms(given["intervalMs"], given["jitter"]) / 1000,
     "heartbeatRetryPause": lambda given: heartbeat_retry_pause_ms(given["pauseMs"], given["leftMs"]) / 1000,
+    "suspended": lambda given: was_suspended_ms(given["monotonicMs"], given["wallMs"]),
 }
 
 
 def timing(case: Case) -> None:
     actual, expected = TIMING[case["call"]](case["given"]), case["expect"]
-    assert actual == expected if isinstance(expected, str) else same(actual, expected), (actual, expected)
+    assert actual == expected if isinstance(expected, str | bool) else same(actual, expected), (actual, expected)
 
 
 def wait(case: Case) -> None:

@@ -213,6 +213,11 @@ export class Holder<Change> {
     return this.valid(now) ? Math.max(0, Math.min(this.until, this.#holdEnds) - now) : 0;
   }
 
+  /** Whether the process was suspended, and no heartbeat was answered since. Nothing is believed, and nothing is lost. */
+  get isInDoubt(): boolean {
+    return this.#state === "held" && this.#suspended !== undefined;
+  }
+
   /** Returns the reason of the loss, if there is one. */
   loss(now: number): Reason | undefined {
     return this.#state === "held" ? this.#over(now) : this.#reason;
@@ -226,11 +231,19 @@ export class Holder<Change> {
   /** Takes one event. */
   step(event: Event<Change>, now: number, chance: Chance): Step<Change> {
     const actions: Action<Change>[] = [];
-    const over = this.#state === "held" ? this.#over(now) : undefined;
-    if (over !== undefined) this.#lose(over, actions);
+    const over = this.#ends(now, actions);
     const branch = this.#take(event, over, now, chance, actions);
+    // A refusal in an outage ends the belief past the lease.
+    this.#ends(now, actions);
     this.#plan(now, actions);
     return { branch, actions };
+  }
+
+  /** Ends the hold if the time has ended the belief. Returns the reason. */
+  #ends(now: number, actions: Action<Change>[]): Reason | undefined {
+    const over = this.#state === "held" ? this.#over(now) : undefined;
+    if (over !== undefined) this.#lose(over, actions);
+    return over;
   }
 
   #take(
@@ -308,13 +321,13 @@ export class Holder<Change> {
   #tick(over: Reason | undefined, now: number, chance: Chance, actions: Action<Change>[]): string {
     if (over !== undefined) return over === "max-hold" ? "held-too-long" : "expired";
     if (this.#state !== "held") return "nothing-due";
-    const left = Math.max(0, this.until - now);
+    const left = this.until - now;
     let warns = false;
     for (const [index, risk] of this.#risks.entries()) {
       if (risk.isTold || now < this.#warnsAt(risk)) continue;
       risk.isTold = true;
       // After a long pause there is no risk to report.
-      if (left === 0) continue;
+      if (left <= 0) continue;
       warns = true;
       actions.push({ type: "at-risk", risk: index, left });
     }
@@ -423,10 +436,7 @@ export class Holder<Change> {
   #nextBeat(chance: Chance): void {
     const believed = this.until - this.#renewedAt;
     const interval = intervalOf(this.terms, believed);
-    if (interval === undefined) {
-      this.#due = undefined;
-      return;
-    }
+    if (interval === undefined) return;
     // An interval that was chosen before may be too long for a shortened lease.
     const longest = Math.floor(Math.min(interval, longestHeartbeatInterval(believed)));
     this.#due = this.#renewedAt + heartbeatPause(longest, chance.fraction("heartbeat"));
@@ -456,7 +466,7 @@ export class Holder<Change> {
   #pause(retryAfter: number, now: number, chance: Chance): void {
     this.#failures += 1;
     const pause = retryPause(this.#failures, retryAfter, chance.fraction("backoff"));
-    const next = now + Math.floor(heartbeatRetryPause(pause, Math.max(0, this.until - now)));
+    const next = now + Math.floor(heartbeatRetryPause(pause, this.until - now));
     this.#due = this.terms.beats !== "manual" || this.#wishes.length > 0 ? next : undefined;
   }
 
@@ -467,8 +477,8 @@ export class Holder<Change> {
     const turn = this.numbers.next(fresh, now, () => chance.id("request-id"));
     const { lease } = turn.body;
     this.until = Math.min(this.until, turn.firstSent + believedOf(this.terms, lease));
-    const believed = Math.max(0, this.until - this.#renewedAt);
-    const timeout = requestTimeout(Math.min(lease, believed), Math.max(0, this.until - now));
+    const believed = this.until - this.#renewedAt;
+    const timeout = requestTimeout(Math.min(lease, believed), this.until - now);
     this.#sends += 1;
     this.underWay = this.#sends;
     this.#due = undefined;
@@ -524,7 +534,6 @@ export class Holder<Change> {
   /** Ends the belief, and the heartbeats with it. */
   #end(state: State, actions: Action<Change>[]): void {
     this.#state = state;
-    this.#due = undefined;
     if (this.underWay !== undefined) actions.push({ type: "abandon", send: this.underWay });
     this.underWay = undefined;
     this.#finishAll({ type: "ended" }, actions);
@@ -541,7 +550,7 @@ export class Holder<Change> {
     // Past its end, a lease is held through an outage.
     times.push(...[this.until, this.#faith].filter((end) => end > now), this.#holdEnds, this.#due ?? Infinity);
     const next = Math.min(...times);
-    if (next === Infinity || next === this.#wake) return;
+    if (next === this.#wake) return;
     this.#wake = next;
     actions.push({ type: "wake-at", time: next });
   }

@@ -8,6 +8,7 @@ import {
   type LostReason,
   SupersededError,
   TooLateError,
+  UnavailableError,
 } from "./errors.js";
 import { type Action, type Beat, type Event, faultOf, Holder, type Terms } from "./holder.js";
 import type { Turn } from "./line.js";
@@ -15,7 +16,8 @@ import type { Lock } from "./lock.js";
 import type { Numbered, Turn as Numbering } from "./numbers.js";
 import { checkLease } from "./options.js";
 import type { Releases } from "./releases.js";
-import type { Runtime } from "./runtime.js";
+import { wasSuspended } from "./pacing.js";
+import { type Clocks, clocksOf, type Runtime } from "./runtime.js";
 import { leave } from "./leaving.js";
 import { endOf, retrying, type SendOptions, type Service } from "./service.js";
 import type { Logger, Telemetry } from "./telemetry.js";
@@ -215,6 +217,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly #calls = new Map<number, Waiting>();
   #lastCall = 0;
   #version: string;
+  /** The clocks when the last heartbeat was answered, or the last suspension was seen. */
+  #clocks: Clocks;
   #cancelTick = (): void => undefined;
   /** The failure of the last heartbeat. */
   #trouble: unknown;
@@ -243,6 +247,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     this.#leaseId = grant.leaseId;
     this.#ownerName = grant.ownerName ?? "";
     this.#grantedAt = context.runtime.now();
+    this.#clocks = clocksOf(context.runtime);
     const { leaseDurationMs: lease, fencingToken: token, sequence } = grant;
     this.#holder = new Holder(termsOf(options), { sent: sentAt, lease, token, sequence });
     this.#version = grant.version;
@@ -280,12 +285,27 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * count; 0 if it is not held.
    */
   remaining(): number {
+    this.#look();
     return this.#holder.remaining(this.#now());
   }
 
-  /** Whether the lock is held now. False as soon as it is lost or its release begins. */
+  /**
+   * Whether the lock is held now. False as soon as it is lost or its release begins; and after the process was suspended,
+   * until a heartbeat was answered.
+   */
   get valid(): boolean {
+    this.#look();
     return this.#holder.valid(this.#now());
+  }
+
+  /**
+   * Whether no heartbeat was answered since a suspension.
+   *
+   * @internal
+   */
+  get isInDoubt(): boolean {
+    this.#look();
+    return this.#holder.isInDoubt;
   }
 
   /** The reason of the loss; undefined while the lock is held, and after a release. */
@@ -305,9 +325,12 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * Checks that the lock is held, by the clock, before a step that depends on it. Sends nothing.
    *
    * @throws {LockLostError} the lock is lost, or its release has begun.
+   * @throws {UnavailableError} the process was suspended, and no heartbeat was answered since.
    */
   ensureHeld(): void {
-    if (!this.valid) throw this.#notHeld();
+    if (this.valid) return;
+    if (this.isInDoubt) throw new UnavailableError("The process was suspended, and no heartbeat was answered since.");
+    throw this.#notHeld();
   }
 
   /** Returns this guard. {@link Held.granted} throws: the pair treats giving up as an error. */
@@ -368,7 +391,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * @throws {LockLostError} the lock is lost, or its release has begun.
    */
   detach(): Handover {
-    if (!this.valid) throw this.#notHeld();
+    this.ensureHeld();
     this.#step({ type: "detach" });
     this.#end(new LockLostError(this.key, "released", "It was handed on."));
     this.#context.guards.delete(this);
@@ -485,9 +508,19 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return Math.floor(this.#context.runtime.now());
   }
 
+  /** Ends the belief if the process was suspended since the last heartbeat was answered. */
+  #look(): void {
+    const clocks = clocksOf(this.#context.runtime);
+    // A pause between two readings is no suspension.
+    if (!wasSuspended(clocks.after - this.#clocks.before, clocks.wall - this.#clocks.wall)) return;
+    this.#clocks = clocks;
+    this.#step({ type: "suspended" });
+  }
+
   /** Takes an event, and carries out the actions. Returns what is to be given back. */
   #step(event: Event<() => Change>, answer?: Renewal, error?: unknown): { readonly lease: number } | undefined {
     const { runtime } = this.#context;
+    this.#look();
     const chance = { fraction: () => runtime.random(), id: () => runtime.uuid() };
     const { actions } = this.#holder.step(event, this.#now(), chance);
     if ((event.type === "answer" || event.type === "unanswered") && this.#holder.trouble === event.send)
@@ -513,6 +546,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       case "renewed":
         this.#trouble = undefined;
         this.#version = answer?.version ?? this.#version;
+        this.#clocks = clocksOf(runtime);
         break;
       case "finish": {
         const waiting = this.#calls.get(action.call);

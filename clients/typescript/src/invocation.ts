@@ -247,7 +247,7 @@ export class InvocationGuard {
     const now = runtime.now();
     if (!this.#isOver && now - this.#pulse > FROZEN_MS) this.#freezes += 1;
     this.#pulse = now;
-    return this.#believed < this.#freezes;
+    return this.#believed < this.#freezes || this.#guard.isInDoubt;
   }
 
   #pulseLater(): void {

@@ -23,6 +23,8 @@ export const LONGEST_WATCH_MS = 20_000;
 const LONGEST_RETRY_AFTER_MS = 60_000;
 /** The shortest pause between two tries of a heartbeat. */
 const SHORTEST_RETRY_MS = 10;
+/** The wall clock's lead over a monotonic one that shows a suspension. Adjustments of a clock in use are slower. */
+const SUSPENSION_MS = 100;
 /** The time-out of one call of a transaction: the service may wait for other transactions for ten seconds. */
 export const TRANSACTION_CALL_MS = 15_000;
 /** The bound of a release, a look or a break, with all retries; and of a wait until a holder was seen. */
@@ -34,6 +36,14 @@ const LEAVE_BOUND_MS = 2000;
  * that has never answered: a mistake in the set-up.
  */
 export const UNREACHED_BOUND_MS = 1500;
+
+/**
+ * Whether the process was suspended while its monotonic clock and the wall clock went on by so much. A wall clock that is
+ * set forward looks the same, and costs a heartbeat.
+ */
+export function wasSuspended(monotonic: number, wall: number): boolean {
+  return wall >= monotonic + SUSPENSION_MS;
+}
 
 /**
  * Returns the pause that a `Retry-After` header asks for. Only whole seconds count: a date would compare two clocks.

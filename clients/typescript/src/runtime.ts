@@ -8,7 +8,7 @@ import type { Chance } from "./call.js";
 export interface Runtime {
   /** Milliseconds on a clock that never steps. Only differences of it are used. */
   now(): number;
-  /** Milliseconds since the epoch, by the wall clock. Used for saved observations only. */
+  /** Milliseconds since the epoch, by the wall clock. Used for saved observations, and to notice a suspension. */
   epoch(): number;
   /** A number from 0 to below 1. */
   random(): number;
@@ -50,6 +50,18 @@ export const systemRuntime: Runtime = {
     };
   },
 };
+
+/** The clocks of the system. In a suspension that the monotonic one does not count, only the wall clock goes on. */
+export interface Clocks {
+  readonly before: number;
+  readonly wall: number;
+  readonly after: number;
+}
+
+/** Reads both clocks together. */
+export function clocksOf(runtime: Runtime): Clocks {
+  return { before: runtime.now(), wall: runtime.epoch(), after: runtime.now() };
+}
 
 /** Returns the draws of the rules. */
 export function drawsOf(runtime: Runtime): Chance {

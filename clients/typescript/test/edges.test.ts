@@ -261,8 +261,8 @@ describe("decorators", () => {
     epoch += 3_600_000;
     assert.deepEqual(await job(), { kind: "ran", value: "run 2" });
     assert.equal((await client.get(key))?.lastOccurrence, "2026-11-21T03:00:00.000Z");
+    epoch += 3_600_000;
     await client.withLock(key, async () => {
-      epoch += 3_600_000;
       await assert.rejects(job(), WouldDeadlockError);
     });
     assert.throws(() => client.onceEvery(key, 10), { field: "period" });

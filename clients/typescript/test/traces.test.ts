@@ -102,7 +102,8 @@ function shownHolderState(holder: Holder<string>): Line {
 }
 
 function shownBelief(holder: Holder<string>, now: number): Line {
-  return { valid: holder.valid(now), remainingMs: holder.remaining(now), loss: holder.loss(now) ?? null };
+  const { isInDoubt: inDoubt } = holder;
+  return { valid: holder.valid(now), remainingMs: holder.remaining(now), loss: holder.loss(now) ?? null, inDoubt };
 }
 
 function replayCall(call: Call<string>, line: Line): Line {

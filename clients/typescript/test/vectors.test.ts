@@ -98,6 +98,9 @@ const calls: Record<string, (it: Case) => Promise<void> | void> = {
       assertTime(given.chosenMs ?? pacing.heartbeatInterval(given.leaseMs), expect, name);
     }
   },
+  suspended: ({ given, expect, name }) => {
+    assert.equal(pacing.wasSuspended(given.monotonicMs, given.wallMs), expect, name);
+  },
   heartbeatPause: ({ given, expect, name }) => {
     assertTime(pacing.heartbeatPause(given.intervalMs, given.jitter), expect, name);
   },

@@ -10,8 +10,9 @@ const LOCKS: &str = env!("CARGO_BIN_EXE_leasehold-locks");
 const TRANSACTIONS: &str = env!("CARGO_BIN_EXE_leasehold-transactions");
 
 /// The variables of a function. No server listens at the endpoint: the functions start all the same.
-const VARIABLES: [(&str, &str); 3] = [
+const VARIABLES: [(&str, &str); 4] = [
     ("LEASEHOLD_TABLE_NAME", "locks"),
+    ("LEASEHOLD_TERRAFORM_BUCKET", "states"),
     ("LEASEHOLD_TRANSACTION_TABLE_NAME", "transactions"),
     ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1"),
 ];

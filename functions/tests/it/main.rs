@@ -5,5 +5,7 @@
 mod executions;
 mod handlers;
 mod start;
+mod states;
 mod sweep;
+mod terraform;
 mod trace;

@@ -484,6 +484,12 @@ impl<R> Holder<R> {
         }
     }
 
+    /// Whether the process was suspended, and no heartbeat was answered since. Nothing is believed, and nothing is
+    /// lost.
+    pub fn in_doubt(&self) -> bool {
+        self.state == State::Held && self.suspended.is_some()
+    }
+
     /// Returns the state.
     pub fn state(&self) -> State {
         self.state
@@ -542,13 +548,21 @@ impl<R: Clone> Holder<R> {
     /// Takes one event.
     pub fn step(&mut self, event: Event<R>, now: Duration, chance: &mut impl Chance) -> Step<R> {
         let mut actions = Vec::new();
-        let over = if self.state == State::Held { self.over(now) } else { None };
-        if let Some(reason) = over {
-            self.lose(reason, &mut actions);
-        }
+        let over = self.ends(now, &mut actions);
         let branch = self.take(event, over, now, chance, &mut actions);
+        // A refusal in an outage ends the belief past the lease.
+        self.ends(now, &mut actions);
         self.plan(now, &mut actions);
         Step { branch, actions }
+    }
+
+    /// Ends the hold if the time has ended the belief. Returns the reason.
+    fn ends(&mut self, now: Duration, actions: &mut Vec<Action<R>>) -> Option<LossReason> {
+        let over = if self.state == State::Held { self.over(now) } else { None };
+        if let Some(reason) = over {
+            self.lose(reason, actions);
+        }
+        over
     }
 
     fn take(
@@ -870,7 +884,6 @@ impl<R: Clone> Holder<R> {
     /// Ends the belief, and the heartbeats with it.
     fn end(&mut self, state: State, actions: &mut Vec<Action<R>>) {
         self.state = state;
-        self.due = None;
         actions.extend(self.under_way.take().map(|send| Action::Abandon { send }));
         self.finish_all(Outcome::Ended, actions);
     }

@@ -39,6 +39,8 @@ pub const UNREACHED_BOUND: Duration = Duration::from_millis(1500);
 /// The wait for a release at the end of a block, and when a client closes: an outage does not hold up the end of the
 /// work.
 const LEAVE_BOUND: Duration = Duration::from_secs(2);
+/// The wall clock's lead over a monotonic one that shows a suspension. Adjustments of a clock in use are slower.
+const SUSPENSION: Duration = Duration::from_millis(100);
 /// Monotonic clocks run at slightly different speeds: an observer adds this part of the lease.
 const DRIFT: u128 = 1000;
 
@@ -46,6 +48,13 @@ const DRIFT: u128 = 1000;
 /// release then goes on in the background.
 pub fn leave_bound(left: Duration) -> Duration {
     left.min(LEAVE_BOUND)
+}
+
+/// Whether the process was suspended while its monotonic clock and the wall clock went on by so much: in a suspension
+/// of the machine, and in one of a virtual machine that its host tells, the monotonic clock stands still. A wall clock
+/// that is set forward looks the same, and costs a heartbeat.
+pub fn was_suspended(monotonic: Duration, wall: Duration) -> bool {
+    wall >= monotonic.saturating_add(SUSPENSION)
 }
 
 /// The pause that a `Retry-After` header asks for: whole seconds, up to a minute. A date is ignored, so that no two

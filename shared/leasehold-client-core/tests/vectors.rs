@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold_client_core::timing::{
     Returning, backoff, endpoint_timeout, heartbeat_pause, heartbeat_retry_pause, mark_pause, poll_pause, poll_timeout,
-    request_timeout, retry_after, return_pause,
+    request_timeout, retry_after, return_pause, was_suspended,
 };
 use serde_json::Value;
 
@@ -21,13 +21,17 @@ fn optional(value: &Value) -> Option<Duration> {
     (!value.is_null()).then(|| ms(value))
 }
 
-/// Compares within the millisecond that the vectors allow.
-fn follows(call: &str, pause: impl Fn(&Value, f64) -> Duration) {
+fn cases(call: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/vectors/timing.json");
     let text = std::fs::read_to_string(path).expect("the vectors");
     let file: Value = serde_json::from_str(&text).expect("JSON");
     let cases = file["cases"].as_array().expect("cases").iter().filter(|case| case["call"] == call);
-    for case in cases {
+    cases.cloned().collect()
+}
+
+/// Compares within the millisecond that the vectors allow.
+fn follows(call: &str, pause: impl Fn(&Value, f64) -> Duration) {
+    for case in cases(call) {
         let given = &case["given"];
         let pause = pause(given, given["jitter"].as_f64().unwrap_or_default()).as_secs_f64() * 1000.0;
         let expected = case["expect"].as_f64().expect("milliseconds");
@@ -51,6 +55,14 @@ fn pauses_follow_the_vectors() {
     follows("markPause", |_, chance| mark_pause(chance));
     follows("heartbeatPause", |given, chance| heartbeat_pause(ms(&given["intervalMs"]), chance));
     follows("heartbeatRetryPause", |given, _| heartbeat_retry_pause(ms(&given["pauseMs"]), ms(&given["leftMs"])));
+}
+
+#[test]
+fn suspension_shows_as_the_vectors_say() {
+    for case in cases("suspended") {
+        let time = |name: &str| Duration::from_millis(case["given"][name].as_u64().unwrap_or_default());
+        assert_eq!(was_suspended(time("monotonicMs"), time("wallMs")), case["expect"], "{}", case["name"]);
+    }
 }
 
 #[test]

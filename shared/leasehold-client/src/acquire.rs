@@ -99,7 +99,7 @@ impl Client {
         if !request.reentrant {
             refuse_deadlock(self, Subject::Lock, &request.key, 0)?;
         }
-        let mut budget = Budget::new(request.wait, self.retry_budget());
+        let mut budget = Budget::new(request.wait.unwrap_or_default(), self.retry_budget());
         let mut backoff = Backoff::default();
         let mut seen = None;
         let mut patience = Patience::new(self, &request.key, pursuit.owner_name.clone());

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_client_core::{Chance, Purpose};
 
+use crate::timing::was_suspended;
+
 pub(crate) use tokio::time::Instant;
 
 /// The time since the Unix epoch, which only saved observations use.
@@ -16,6 +18,30 @@ pub(crate) fn since_epoch() -> Duration {
 /// A fresh lease id, or a fresh request id.
 pub(crate) fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
+}
+
+/// The clocks of the system, of which only the wall clock goes on in a suspension. Tests do not pause them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clocks {
+    before: std::time::Instant,
+    wall: SystemTime,
+    after: std::time::Instant,
+}
+
+impl Clocks {
+    pub(crate) fn now() -> Self {
+        let before = std::time::Instant::now();
+        let wall = SystemTime::now();
+        #[cfg(test)]
+        let wall = wall + tests::SUSPENDED.get();
+        Self { before, wall, after: std::time::Instant::now() }
+    }
+
+    /// Whether the process was suspended since these clocks were read. A pause between the two readings is none.
+    pub(crate) fn show_suspension_until(self, now: Self) -> bool {
+        let wall = now.wall.duration_since(self.wall).unwrap_or_default();
+        was_suspended(now.after - self.before, wall)
+    }
 }
 
 /// Every pause of this crate is one of rules C4, C5 and C7.
@@ -58,8 +84,15 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The time for which this thread's clocks stood still.
+        pub(crate) static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
 
     #[test]
     fn limit_too_large_for_the_clock_ends_decades_later() {

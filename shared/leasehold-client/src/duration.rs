@@ -52,6 +52,22 @@ pub fn show(duration: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.concat() }
 }
 
+/// Writes a time since the epoch as `2026-11-21T02:00:00.000Z`.
+pub fn show_time(since_epoch: Duration) -> String {
+    let (seconds, millis) = (since_epoch.as_secs(), since_epoch.subsec_millis());
+    let (mut days, second) = (seconds / 86_400, seconds % 86_400);
+    // A year begins in March here, so that a leap day is its last. The calendar repeats every 400 years.
+    days += 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let months = (5 * day_of_year + 2) / 153;
+    let (day, month) = (day_of_year - (153 * months + 2) / 5 + 1, (months + 2) % 12 + 1);
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +101,20 @@ mod tests {
         }
         assert_eq!(read("20"), Err(r#""20" has no unit: write 20s for seconds, 20ms for milliseconds"#.to_owned()));
         assert_eq!(read("1.5s"), Err(r#""1.5s" is no duration: write 20s, 500ms, 2m or 1h30m"#.to_owned()));
+    }
+
+    #[test]
+    fn times_are_written_as_the_calendar_has_them() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_795_226_400_010, "2026-11-21T02:00:00.010Z"),
+            (4_107_542_399_000, "2100-02-28T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(show_time(Duration::from_millis(millis)), text);
+        }
     }
 }

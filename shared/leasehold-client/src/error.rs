@@ -191,6 +191,13 @@ impl Error {
         }
     }
 
+    /// The process was suspended: the lease may have run out meanwhile.
+    pub(crate) fn suspended() -> Self {
+        let message =
+            "the process was suspended, and no heartbeat was answered since: whether the lock is held is unknown";
+        Self::new(ErrorKind::Unavailable, message)
+    }
+
     /// The answer is older than its lease: the lease ran out before the answer arrived.
     pub(crate) fn too_late(lease: Duration) -> Self {
         Self {

@@ -237,7 +237,7 @@ impl Guard {
     }
 
     /// Whether the lock is held, as far as this process can know. The lock was neither lost nor released, and its lease
-    /// has not run out.
+    /// has not run out. After the process was suspended, the lock is not believed in until a heartbeat was answered.
     pub fn valid(&self) -> bool {
         self.lease.is_held()
     }
@@ -245,9 +245,16 @@ impl Guard {
     /// Checks that the lock is held, as far as this process can know, before a step that depends on it. Sends nothing.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Lost`]
+    /// [`crate::ErrorKind::Lost`]; [`crate::ErrorKind::Unavailable`] after the process was suspended, until a heartbeat
+    /// was answered.
     pub fn ensure_held(&self) -> Result<(), Error> {
         self.lease.check_held()
+    }
+
+    /// Whether no heartbeat was answered since a suspension.
+    #[cfg(feature = "lambda-runtime")]
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.lease.in_doubt()
     }
 
     /// Returns the loss of the lock, if there was one.

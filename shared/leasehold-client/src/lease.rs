@@ -9,7 +9,7 @@ use leasehold_client_core::holder::{Action, Beat, Beats, Branch, Event, Grant, O
 use leasehold_wire::{AcquireOutcome, Secret};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::clock::{Draws, Instant, sleep, whole_since};
+use crate::clock::{Clocks, Draws, Instant, sleep, whole_since};
 use crate::error::{cause_of, reply_of};
 use crate::keeping::{Keeping, OnRisk, not_kept};
 use crate::remote::{Numbered, Remote, Renewal};
@@ -75,6 +75,8 @@ struct Held {
     sends: mpsc::UnboundedSender<Sending>,
     /// The time of the next tick.
     wake: Option<Instant>,
+    /// The clocks when the last heartbeat was answered, or the last suspension was seen.
+    clocks: Clocks,
     calls: HashMap<u64, oneshot::Sender<Result<(), Error>>>,
     last_call: u64,
     /// The last failure of a heartbeat, since the last success.
@@ -110,6 +112,7 @@ impl Lease {
             // The keeper opens the channel.
             sends: mpsc::unbounded_channel().0,
             wake: None,
+            clocks: Clocks::now(),
             calls: HashMap::new(),
             last_call: 0,
             trouble: None,
@@ -189,11 +192,16 @@ impl Lease {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.held().holder.valid(self.now())
+        self.believed().holder.valid(self.now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        self.held().holder.remaining(self.now())
+        self.believed().holder.remaining(self.now())
+    }
+
+    /// Whether no heartbeat was answered since a suspension.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.believed().holder.in_doubt()
     }
 
     /// The loss, if there was one.
@@ -277,9 +285,13 @@ impl Lease {
     /// Checks that the lease is held.
     ///
     /// # Errors
-    /// It was lost or released.
+    /// It was lost or released; `Unavailable` after a suspension.
     pub(crate) fn check_held(&self) -> Result<(), Error> {
-        if self.is_held() { Ok(()) } else { Err(self.not_held()) }
+        match (self.is_held(), self.loss()) {
+            (true, _) => Ok(()),
+            (false, None) if self.in_doubt() => Err(Error::suspended()),
+            (false, loss) => Err(Error::lost(loss.unwrap_or_else(|| self.released()))),
+        }
     }
 
     fn not_held(&self) -> Error {
@@ -377,16 +389,39 @@ impl Lease {
 
     /// Takes one event. `answer` is what the event tells, in full.
     fn step_with(&self, event: Event<Heartbeat>, mut answer: Option<(u64, Result<Renewal, Error>)>) -> Branch {
-        let mut held = self.held();
+        let mut held = self.believed();
         if let Some((_, Err(error))) = &answer
             && let ErrorKind::Lost(loss) = error.kind()
         {
             held.told.get_or_insert_with(|| loss.clone());
         }
+        let branch = self.take(&mut held, event, &mut answer);
+        drop(held);
+        self.steps.send_replace(());
+        branch
+    }
+
+    /// Returns the state, in which nothing is believed if the process was suspended since the last heartbeat was
+    /// answered.
+    fn believed(&self) -> MutexGuard<'_, Held> {
+        let (mut held, clocks) = (self.held(), Clocks::now());
+        if held.clocks.show_suspension_until(clocks) {
+            held.clocks = clocks;
+            self.take(&mut held, Event::Suspended, &mut None);
+        }
+        held
+    }
+
+    fn take(
+        &self,
+        held: &mut Held,
+        event: Event<Heartbeat>,
+        answer: &mut Option<(u64, Result<Renewal, Error>)>,
+    ) -> Branch {
         // A closed client, and the loss of another lock, are no losses of this one's own.
         let is_loss = !matches!(event, Event::Revoke { .. });
         let step = held.holder.step(event, self.now(), &mut Draws);
-        if let (Some(trouble), Some((send, result))) = (held.holder.trouble(), &answer)
+        if let (Some(trouble), Some((send, result))) = (held.holder.trouble(), &*answer)
             && trouble == *send
         {
             let too_late = |renewal: &Renewal| Error::too_late(renewal.lease);
@@ -395,11 +430,9 @@ impl Lease {
         for action in step.actions {
             match action {
                 Action::Lost { reason } => telemetry::ended(self.since.elapsed(), is_loss.then_some(reason)),
-                action => self.carry_out(&mut held, action, &mut answer),
+                action => self.carry_out(held, action, answer),
             }
         }
-        drop(held);
-        self.steps.send_replace(());
         step.branch
     }
 
@@ -431,6 +464,7 @@ impl Lease {
             Action::Renewed { .. } => {
                 if let Some((_, Ok(renewal))) = answer.take() {
                     (held.version, held.permits, held.trouble) = (renewal.version, renewal.permits, None);
+                    held.clocks = Clocks::now();
                 }
             }
             Action::Finish { call, outcome } => {
@@ -480,5 +514,129 @@ impl Drop for Left<'_> {
         if self.lease.held().calls.remove(&self.call).is_some() {
             self.lease.step(Event::Leave { call: self.call });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use http::{Request, Response};
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::tests::SUSPENDED;
+    use crate::{Client, Guard, Heartbeats, LockRequest, Transport, TransportError};
+
+    const LEASE: Duration = Duration::from_secs(10);
+    const ANSWER: Duration = Duration::from_millis(20);
+
+    /// A service with one lock, which it grants.
+    #[derive(Clone, Default)]
+    struct Service {
+        heartbeats: Arc<AtomicUsize>,
+        /// Whether the lock is another's.
+        is_taken: Arc<AtomicBool>,
+    }
+
+    impl Service {
+        fn heartbeats(&self) -> usize {
+            self.heartbeats.load(Ordering::SeqCst)
+        }
+
+        fn client(&self) -> Client {
+            Client::builder().lease(LEASE).build(self.clone())
+        }
+    }
+
+    impl Transport for Service {
+        fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'_, Result<Response<Vec<u8>>, TransportError>> {
+            let is_heartbeat = request.uri().path() == "/v1/heartbeat";
+            self.heartbeats.fetch_add(usize::from(is_heartbeat), Ordering::SeqCst);
+            async move {
+                sleep(ANSWER).await;
+                let is_taken = self.is_taken.load(Ordering::SeqCst);
+                let (status, answer) = match request.uri().path() {
+                    "/v1/acquire" => {
+                        let asked: serde_json::Value = serde_json::from_slice(request.body()).expect("JSON");
+                        let grant = json!({
+                            "key": "Moe", "ownerName": "me", "leaseId": asked["leaseId"], "recordVersionNumber": "v",
+                            "leaseDurationMs": LEASE.as_millis(), "fencingToken": 1, "outcome": "created",
+                        });
+                        (200, grant)
+                    }
+                    "/v1/heartbeat" if is_taken => (
+                        409,
+                        json!({ "type": "lost", "status": 409, "title": "t", "detail": "d", "reason": "taken-over" }),
+                    ),
+                    "/v1/heartbeat" => {
+                        let lease = LEASE.as_millis();
+                        (200, json!({ "recordVersionNumber": "w", "leaseDurationMs": lease, "fencingToken": 1 }))
+                    }
+                    _ => (200, json!({ "outcome": "released" })),
+                };
+                let answer = Response::builder().status(status).body(answer.to_string().into_bytes());
+                Ok(answer.expect("a response"))
+            }
+            .boxed()
+        }
+    }
+
+    async fn granted(client: &Client, request: impl Into<LockRequest>) -> Guard {
+        client.acquire(request).await.expect("reachable").granted().expect("free")
+    }
+
+    fn suspend(time: Duration) {
+        SUSPENDED.set(SUSPENDED.get() + time);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guard_believes_in_nothing_until_a_heartbeat_is_answered() {
+        let service = Service::default();
+        let client = service.client();
+        let guard = granted(&client, "Moe").await;
+        sleep(ANSWER).await;
+        suspend(Duration::from_millis(90));
+        assert!(guard.valid(), "clocks of a machine that runs differ by less");
+        suspend(Duration::from_secs(3));
+        assert!(!guard.valid());
+        assert_eq!((guard.remaining(), guard.loss()), (Duration::ZERO, None));
+        let doubt = guard.ensure_held().expect_err("in doubt");
+        assert!(doubt.kind() == &ErrorKind::Unavailable && doubt.retryable(), "{doubt}");
+        sleep(ANSWER * 2).await;
+        assert!(guard.valid() && guard.ensure_held().is_ok() && guard.remaining() + ANSWER * 3 > LEASE);
+        assert_eq!(service.heartbeats(), 1, "one heartbeat follows a suspension");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heartbeat_from_before_a_suspension_brings_no_belief() {
+        let service = Service::default();
+        let client = service.client();
+        let guard = granted(&client, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+        let renewed = async {
+            guard.renew().await.expect("reachable");
+            assert_eq!((guard.valid(), service.heartbeats()), (true, 2), "the second was sent since");
+        };
+        let suspended = async {
+            sleep(ANSWER / 2).await;
+            suspend(Duration::from_secs(3));
+            sleep(ANSWER).await;
+            assert_eq!((guard.valid(), service.heartbeats()), (false, 2), "the first was answered");
+        };
+        tokio::join!(renewed, suspended);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lock_that_went_in_a_suspension_is_lost_at_once() {
+        let service = Service::default();
+        let client = service.client();
+        let guard = granted(&client, "Moe").await;
+        suspend(LEASE * 2);
+        service.is_taken.store(true, Ordering::SeqCst);
+        assert!(!guard.valid());
+        let loss = tokio::time::timeout(ANSWER * 2, guard.lost()).await.expect("at once").expect("a loss");
+        assert_eq!(loss.reason, LossReason::TakenOver);
     }
 }

@@ -77,7 +77,8 @@
 //!
 //! A process that was paused while it held a lock cannot know it in time. Hand [`Guard::fencing_token`] to the resource
 //! with every write, and let the resource refuse lower ones. Durations are measured by the operating system's
-//! monotonic clock, which on Linux stands still while the machine is suspended.
+//! monotonic clock, which on Linux stands still while the machine is suspended. Where the wall clock tells of a
+//! suspension, a guard believes in nothing until a heartbeat was answered.
 
 mod acquire;
 mod attempt;
@@ -133,7 +134,7 @@ pub use leasehold_client_core::timing::stale_after;
 pub use leasehold_wire as wire;
 pub use loss::{Loss, LossReason};
 pub use observation::{Observation, SavedObservation};
-pub use once::Once;
+pub use once::{Once, period_at};
 pub use request::{Heartbeats, LockKey, LockRequest, Waiting};
 pub use semaphore::{HeldPermits, PermitAcquisition, PermitGuard, PermitRequest, ReadWriteLock, Semaphore};
 #[cfg(feature = "sigv4")]

@@ -93,7 +93,8 @@ pub struct LockRequest {
     pub(crate) key: LockKey,
     pub(crate) owner_name: Option<String>,
     pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Wait,
+    /// `None`: the default of the call.
+    pub(crate) wait: Option<Wait>,
     /// The interval of polls. `None`: the default, or longer where the service asks for that.
     pub(crate) poll_interval: Option<Duration>,
     pub(crate) keeping: Keeping,
@@ -123,7 +124,7 @@ impl LockRequest {
             key: key.into(),
             owner_name: None,
             lease: None,
-            wait: Wait::default(),
+            wait: None,
             poll_interval: None,
             keeping: Keeping::default(),
             staleness: Staleness::Rvn,
@@ -153,10 +154,11 @@ impl LockRequest {
         self
     }
 
-    /// Bounds the wait for a held lock. Default: one observed lease and two seconds.
+    /// Bounds the wait for a held lock. Default: one observed lease and two seconds; no time for
+    /// [`Client::once_every`](crate::Client::once_every).
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
+        self.wait = Some(wait);
         self
     }
 

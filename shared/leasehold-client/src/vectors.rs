@@ -21,6 +21,7 @@ const CALLS: [(&str, &[&str]); 5] = [
             "heartbeatPause",
             "heartbeatRetryPause",
             "wait",
+            "suspended",
         ],
     ),
     ("observations.json", &["observe", "saved", "save"]),

@@ -16,6 +16,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::Core;
 use crate::file::DatabaseFile;
 use crate::operations::{self, Answer};
+use crate::pages;
 use crate::queue::{Request, Turn};
 
 const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
@@ -37,7 +38,7 @@ impl HttpConnector for Connector {
             let body = body.ok_or_else(|| ConnectorError::user("the request body is not in memory".into()))?;
             let body = Bytes::copy_from_slice(body);
             let target = request.headers().get("x-amz-target").unwrap_or_default().to_owned();
-            let Answer { status, body } = answer(core, target, body).await;
+            let Answer { status, body } = pages::answer(core, target, body).await;
             let status = StatusCode::try_from(status).map_err(|error| ConnectorError::other(error.into(), None))?;
             let mut response = Response::new(status, SdkBody::from(body));
             response.headers_mut().insert("content-type", CONTENT_TYPE);

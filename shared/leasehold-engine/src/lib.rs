@@ -19,9 +19,9 @@
 //!   damaged row cannot be changed.
 //! - [`Engine::expose`] serves the same data to other DynamoDB clients over HTTP.
 //!
-//! Limits: requests run one at a time, and a [`foreign`] one that would hold up the others is refused; no request is
-//! ever throttled, and no transaction ever conflicts (inject such faults by wrapping the engine at the same seam); time
-//! to live removes items where an [`Expiry`] makes its rounds.
+//! Limits: requests run one at a time, a page of items in parts, and a [`foreign`] one that would hold up the others is
+//! refused; no request is ever throttled, and no transaction ever conflicts (inject such faults by wrapping the engine
+//! at the same seam); time to live removes items where an [`Expiry`] makes its rounds.
 
 mod connector;
 mod error;
@@ -32,6 +32,7 @@ mod following;
 mod integrity;
 mod names;
 mod operations;
+mod pages;
 mod price;
 mod queue;
 mod statement;
@@ -150,7 +151,7 @@ impl Engine {
     /// Runs the operation that `target` names, such as `DynamoDB_20120810.GetItem`, for another client. Returns the
     /// answer's status and JSON. A request that would hold up all others is refused.
     pub async fn answer(&self, target: String, body: Bytes) -> (u16, Vec<u8>) {
-        let answer = foreign(connector::answer(Arc::clone(&self.core), target, body)).await;
+        let answer = foreign(pages::answer(Arc::clone(&self.core), target, body)).await;
         (answer.status, answer.body)
     }
 

@@ -107,7 +107,7 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
             }
             "Query" | "Scan"
                 if Mentions::of(&request).are_light(MAX_PAGE_BYTES)
-                    && projected(&request) * MAX_PAGE_ITEMS <= BUDGET =>
+                    && projected(&request) * most_items(&request) <= BUDGET =>
             {
                 Ok(())
             }
@@ -210,6 +210,11 @@ impl<R: Fn(&str, &Value) -> Answer> Bill<R> {
 fn projected(request: &Document) -> u64 {
     let paths = request.get("ProjectionExpression").and_then(Value::as_str).map_or(0, |text| text.split(',').count());
     paths as u64 * PATH
+}
+
+/// The items that a page has at most.
+fn most_items(request: &Document) -> u64 {
+    request.get("Limit").and_then(Value::as_u64).map_or(MAX_PAGE_ITEMS, |limit| limit.min(MAX_PAGE_ITEMS))
 }
 
 fn is_evaluated(request: &Document) -> bool {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -10,13 +11,13 @@ use aws_sdk_dynamodb::error::ProvideErrorMetadata;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnValue,
-    ReturnValuesOnConditionCheckFailure, ScalarAttributeType, TimeToLiveSpecification,
+    AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, ReturnConsumedCapacity, ReturnValue,
+    ReturnValuesOnConditionCheckFailure, ScalarAttributeType, Select, TimeToLiveSpecification,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::{Engine, EngineError, expiry};
+use crate::{Engine, EngineError, expiry, urgent};
 
 const TABLE: &str = "locks";
 
@@ -794,4 +795,86 @@ async fn follower_is_told_that_a_row_expired() {
         assert!(change.new.is_none() && change.old.is_some_and(|row| row.contains(key)));
         assert_eq!(change.is_expiry, is_expiry, "{key}");
     }
+}
+
+/// Items of many sizes, some with `is_even`.
+async fn client_with_items(engine: &Engine, count: usize) -> Client {
+    let client = client_with_table(engine).await;
+    for number in 0..count {
+        let put = client.put_item().table_name(TABLE).item("key", text(&format!("{number:03}")));
+        let put = put.item("data", text(&"x".repeat(number * 37 % 9000)));
+        put.item("even", AttributeValue::Bool(number % 2 == 0)).send().await.unwrap();
+    }
+    client
+}
+
+#[tokio::test]
+async fn page_of_many_parts_is_one_page() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_items(&engine, 200).await;
+    let whole = client.scan().table_name(TABLE).send().await.unwrap();
+    assert_eq!((whole.count(), whole.scanned_count(), whole.items().len()), (200, 200, 200));
+    assert!(whole.last_evaluated_key().is_none() && whole.consumed_capacity().is_none());
+    let filtered = client.scan().table_name(TABLE).filter_expression("even = :true");
+    let filtered = filtered.expression_attribute_values(":true", AttributeValue::Bool(true)).consistent_read(true);
+    let filtered = filtered.send().await.unwrap();
+    assert_eq!((filtered.count(), filtered.scanned_count()), (100, 200));
+    let counted = client.scan().table_name(TABLE).select(Select::Count).send().await.unwrap();
+    assert_eq!((counted.count(), counted.items().len()), (200, 0));
+    // The limit counts what is read.
+    let limited = client.scan().table_name(TABLE).limit(77).send().await.unwrap();
+    assert_eq!((limited.count(), limited.items().len()), (77, 77));
+    let mut found: Vec<_> = limited.items().iter().map(|item| item["key"].clone()).collect();
+    let mut next = limited.last_evaluated_key().cloned();
+    while let Some(start) = next {
+        let page = client.scan().table_name(TABLE).limit(77).set_exclusive_start_key(Some(start)).send().await.unwrap();
+        found.extend(page.items().iter().map(|item| item["key"].clone()));
+        next = page.last_evaluated_key().cloned();
+    }
+    found.sort_by_key(|key| key.as_s().unwrap().clone());
+    found.dedup();
+    assert_eq!(found.len(), 200);
+    let priced = client.scan().table_name(TABLE).return_consumed_capacity(ReturnConsumedCapacity::Total).send().await;
+    assert!(priced.unwrap().consumed_capacity().is_some());
+    assert!(client.scan().table_name(TABLE).limit(0).send().await.is_err());
+}
+
+#[tokio::test]
+async fn page_ends_after_a_megabyte() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_table(&engine).await;
+    for number in 0..60 {
+        let put = client.put_item().table_name(TABLE).item("key", text(&format!("{number:03}")));
+        put.item("data", text(&"x".repeat(50_000))).send().await.unwrap();
+    }
+    // What the filter leaves out was read, too.
+    for (filter, found) in [("begins_with(#d, :x)", true), ("NOT begins_with(#d, :x)", false)] {
+        let page = client.scan().table_name(TABLE).filter_expression(filter).expression_attribute_names("#d", "data");
+        let page = page.expression_attribute_values(":x", text("x")).send().await.unwrap();
+        assert!((20..=23).contains(&page.scanned_count()), "{filter}: {}", page.scanned_count());
+        assert_eq!(page.count() > 0, found);
+        assert!(page.last_evaluated_key().is_some());
+    }
+}
+
+#[tokio::test]
+async fn holder_is_answered_between_two_parts_of_a_page() {
+    let engine = Engine::memory().unwrap();
+    let client = client_with_items(&engine, 300).await;
+    let is_read = AtomicBool::new(false);
+    let scan = async {
+        let page = client.scan().table_name(TABLE).send().await.unwrap();
+        is_read.store(true, Ordering::Relaxed);
+        page.count()
+    };
+    let renewals = async {
+        let mut renewed = 0;
+        while !is_read.load(Ordering::Relaxed) {
+            urgent(client.get_item().table_name(TABLE).key("key", text("000")).send()).await.unwrap();
+            renewed += 1;
+        }
+        renewed
+    };
+    let (count, renewed) = tokio::join!(scan, renewals);
+    assert!(count > 200 && renewed >= 3, "{count} {renewed}");
 }

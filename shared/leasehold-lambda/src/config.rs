@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use leasehold_api::access::{Access, Scopes};
+use leasehold_api::access::{Access, Bearers, Scopes, TokenEntry};
 use leasehold_protocol::{Policy, TableSchema};
 use leasehold_transactions as transactions;
 
@@ -44,6 +44,11 @@ pub struct Config {
     /// `LEASEHOLD_HISTORY_TABLE_NAME` (default: none is kept), `LEASEHOLD_HISTORY_DAYS` (default 30): the table of the
     /// history, and the time for which an entry stays.
     pub history: Option<(String, Duration)>,
+    /// `LEASEHOLD_TERRAFORM_BUCKET` (default: none): the bucket of Terraform's states.
+    pub terraform_bucket: Option<String>,
+    /// `LEASEHOLD_TERRAFORM_TOKENS` (JSON, as in a token file; default: the gateway names the callers): the tokens of
+    /// the callers of Terraform's states.
+    pub terraform_tokens: Option<Bearers>,
     /// `LEASEHOLD_METRICS` (`true`, the default, or `false`): whether the functions print metrics of the operations.
     pub metrics: bool,
     /// `LEASEHOLD_STACK` (default: none): a dimension of the metrics, so that those of two stacks stay apart.
@@ -112,6 +117,19 @@ impl Config {
         let days = variables.number("LEASEHOLD_HISTORY_DAYS", HISTORY_DAYS, 1..=MAX_HISTORY_DAYS);
         let history = variables.text("LEASEHOLD_HISTORY_TABLE_NAME");
         let history = history.map(|table| (table, Duration::from_secs(days * 24 * 3600)));
+        let terraform_bucket = variables.text("LEASEHOLD_TERRAFORM_BUCKET");
+        let terraform_tokens = variables.text("LEASEHOLD_TERRAFORM_TOKENS").and_then(|json| {
+            let bearers = TokenEntry::list(&json).and_then(|entries| Bearers::new(&entries, owner_binding));
+            let some = bearers.and_then(|bearers| {
+                if bearers.is_empty() {
+                    Err("It has no token, so that nobody could use the states.".to_owned())
+                } else {
+                    Ok(bearers)
+                }
+            });
+            let mistake = |mistake: String| format!("LEASEHOLD_TERRAFORM_TOKENS{}", after_name(&mistake));
+            variables.checked(some.map_err(mistake))
+        });
         let stack = variables.text("LEASEHOLD_STACK");
         variables.complete(Self {
             schema,
@@ -122,6 +140,8 @@ impl Config {
             jwt_claim,
             execution_key,
             history,
+            terraform_bucket,
+            terraform_tokens,
             metrics,
             stack,
         })
@@ -269,6 +289,8 @@ mod tests {
             jwt_claim: "sub".into(),
             execution_key: None,
             history: None,
+            terraform_bucket: None,
+            terraform_tokens: None,
             metrics: true,
             stack: None,
         };

@@ -12,7 +12,7 @@ use std::convert::Infallible;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::header::{CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use lambda_http::aws_lambda_events::alb::AlbTargetGroupRequest;
 use lambda_http::aws_lambda_events::apigw::{ApiGatewayProxyRequest, ApiGatewayV2httpRequest};
 use lambda_http::aws_lambda_events::query_map::QueryMap;
@@ -75,26 +75,43 @@ pub(crate) async fn answer<S: Sync + 'static>(
     event: Value,
 ) -> Result<Box<RawValue>, Diagnostic> {
     let route = route(&event, routes);
+    let admitted = route.ok_or_else(unknown_route).and_then(|route| route.admit(caller));
+    let admitted = &admitted;
+    respond(event, move |request: lambda_http::Request| async move {
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(problem) => return problem_response(problem),
+        };
+        let request = HttpRequest {
+            method: request.method(),
+            content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
+            query: request.uri().query().unwrap_or_default(),
+            body: request.body(),
+        };
+        handle(service, admitted, request).await
+    })
+    .await
+}
+
+/// Answers an event of a gateway with the response to its request.
+///
+/// # Errors
+/// The event is from no gateway.
+pub(crate) async fn respond<F>(
+    event: Value,
+    respond: impl Fn(lambda_http::Request) -> F + Send,
+) -> Result<Box<RawValue>, Diagnostic>
+where
+    F: Future<Output = Response<Vec<u8>>> + Send,
+{
     let Some(event) = Repaired::of(event) else {
         let detail = "This is no event of an HTTP API, a REST API, a Function URL, an Application Load Balancer or VPC Lattice \
                       (event structure version V2).";
         return Err(named(Problem::new(ProblemType::InvalidRequest, detail)));
     };
-    let admitted = route.ok_or_else(unknown_route).and_then(|route| route.admit(caller));
-    let respond = async |request: lambda_http::Request| {
-        let response = match &admitted {
-            Ok(admitted) => {
-                let request = HttpRequest {
-                    method: request.method(),
-                    content_type: request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
-                    query: request.uri().query().unwrap_or_default(),
-                    body: request.body(),
-                };
-                handle(service, admitted, request).await
-            }
-            Err(problem) => problem_response(problem),
-        };
-        Ok::<_, Infallible>(response.map(Body::from))
+    let respond = |request| {
+        let response = respond(request);
+        async { Ok::<_, Infallible>(response.await.map(Body::from)) }
     };
     let gateway = Adapter::from(service_fn(respond)).map_request(|Repaired(request)| {
         // The answer contains nothing of Lambda's own context.
@@ -114,21 +131,35 @@ pub(crate) fn named(problem: Problem) -> Diagnostic {
 
 /// Returns the route that an event asks for: the only one, if the gateway's route chose it, or else the one of its
 /// path.
-///
-/// A gateway decodes the path, which therefore only selects one of the known routes.
 fn route<S: 'static>(event: &Value, routes: &[&'static Route<S>]) -> Option<&'static Route<S>> {
+    let (chosen, _) = paths(event);
+    let is_open = chosen.is_empty() || chosen == "$default" || chosen.contains('{');
+    match routes {
+        [route] if !is_open => Some(route),
+        _ => {
+            let known: Vec<_> = routes.iter().map(|route| route.operation.path).collect();
+            let path = path_of(event, &known)?;
+            routes.iter().copied().find(|route| route.operation.path == path)
+        }
+    }
+}
+
+/// Returns the one of these paths that an event asks for. A gateway decodes the path, which therefore only selects one
+/// of the known.
+pub(crate) fn path_of(event: &Value, known: &[&'static str]) -> Option<&'static str> {
+    let (chosen, path) = paths(event);
+    known.iter().copied().find(|known| [chosen, path].contains(known))
+}
+
+/// The path of the gateway's route, and that of the request.
+fn paths(event: &Value) -> (&str, &str) {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let (chosen, path) = match event["resource"].as_str() {
         Some(resource) => (resource, text("path")),
         None if source(event) == Some(Source::HttpApi) => (text("routeKey"), text("rawPath")),
         None => ("", text("path")),
     };
-    let chosen = chosen.split_once(' ').map_or(chosen, |(_, path)| path);
-    let is_open = chosen.is_empty() || chosen == "$default" || chosen.contains('{');
-    match routes {
-        [route] if !is_open => Some(route),
-        _ => routes.iter().copied().find(|route| [chosen, path].contains(&route.operation.path)),
-    }
+    (chosen.split_once(' ').map_or(chosen, |(_, path)| path), path)
 }
 
 /// Returns the caller that the gateway's authorizer names. None: a caller of an unknown kind, or of two kinds at once.

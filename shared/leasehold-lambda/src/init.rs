@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::config::{SharedInterceptor, timeout::TimeoutConfig};
 use aws_sdk_dynamodb::error::{DisplayErrorContext, SdkError};
 use aws_smithy_http_client::Connector;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
-use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
+use aws_smithy_runtime_api::client::http::{HttpConnectorSettings, SharedHttpConnector, http_client_fn};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use aws_types::SdkConfig;
@@ -27,6 +27,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::lines::subscriber;
+use crate::terraform::Bucket;
 use crate::xray::Subsegments;
 
 /// A connection inside one region takes a few milliseconds. While DynamoDB cannot be reached, every start waits this
@@ -43,7 +44,7 @@ const REPORT_LIMIT: Duration = Duration::from_secs(1);
 /// A variable is missing that Lambda puts into every function's environment: this process does not run on Lambda.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not set. In Lambda it always is; elsewhere, set it for the function.")]
-struct Missing(&'static str);
+pub(crate) struct Missing(&'static str);
 
 /// Starts the log. A second call changes nothing.
 pub(crate) fn log() {
@@ -81,39 +82,65 @@ pub(crate) fn kms_client() -> Result<aws_sdk_kms::Client, Error> {
     Ok(aws_sdk_kms::Client::from_conf(config.build()))
 }
 
+/// Returns the states in this bucket. S3 is connected to when it is first used.
+///
+/// # Errors
+/// The environment has no region or no credentials.
+pub(crate) fn bucket(name: &str) -> Result<Bucket, Missing> {
+    let lookup = |name: &str| std::env::var(name).ok();
+    let config = sdk_config(lookup, "AWS_ENDPOINT_URL_S3")?;
+    let region = config.region().map(ToString::to_string).unwrap_or_default();
+    let url = match config.endpoint_url() {
+        Some(endpoint) => format!("{}/{name}", endpoint.trim_end_matches('/')),
+        None => bucket_url(name, &region, config.use_fips() == Some(true), config.use_dual_stack() == Some(true)),
+    };
+    Ok(Bucket::at(url, region, credentials(lookup)?))
+}
+
+fn bucket_url(name: &str, region: &str, is_fips: bool, is_dual_stack: bool) -> String {
+    let service = if is_fips { "s3-fips" } else { "s3" };
+    let stack = if is_dual_stack { ".dualstack" } else { "" };
+    let suffix = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+    format!("https://{name}.{service}{stack}.{region}.{suffix}")
+}
+
 /// Reads region, credentials and the endpoint of a service from the environment, which Lambda sets for the life of the
 /// process. No other source is asked, so none is linked or set up. The command and the clients ask all sources.
 fn sdk_config(lookup: impl Fn(&str) -> Option<String>, endpoint: &str) -> Result<SdkConfig, Missing> {
     let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
-    let needed = |name: &'static str| text(name).ok_or(Missing(name));
     let flag = |name: &str| text(name).map(|value| value.eq_ignore_ascii_case("true"));
-    let credentials = Credentials::new(
-        needed("AWS_ACCESS_KEY_ID")?,
-        needed("AWS_SECRET_ACCESS_KEY")?,
-        text("AWS_SESSION_TOKEN"),
-        None,
-        "environment",
-    );
+    let region = text("AWS_REGION").ok_or(Missing("AWS_REGION"))?;
     let mut config = SdkConfig::builder()
-        .region(Region::new(needed("AWS_REGION")?))
-        .credentials_provider(SharedCredentialsProvider::new(credentials));
+        .region(Region::new(region))
+        .credentials_provider(SharedCredentialsProvider::new(credentials(&lookup)?));
     config.set_endpoint_url(text(endpoint).or_else(|| text("AWS_ENDPOINT_URL")));
     config.set_use_fips(flag("AWS_USE_FIPS_ENDPOINT"));
     config.set_use_dual_stack(flag("AWS_USE_DUALSTACK_ENDPOINT"));
     Ok(config.build())
 }
 
+fn credentials(lookup: impl Fn(&str) -> Option<String>) -> Result<Credentials, Missing> {
+    let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    let needed = |name: &'static str| text(name).ok_or(Missing(name));
+    let (id, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
+    Ok(Credentials::new(id, secret, text("AWS_SESSION_TOKEN"), None, "environment"))
+}
+
 /// The SDK's usual connector, made once. By default the SDK makes one connector to check its configuration, and another
 /// for the first request. Each parses all trusted certificates of the system.
 fn http_client() -> SharedHttpClient {
     let connector = OnceLock::new();
-    http_client_fn(move |settings, _| {
-        let make = || {
-            let builder = Connector::builder().connector_settings(settings.clone());
-            SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
-        };
-        connector.get_or_init(make).clone()
-    })
+    http_client_fn(move |settings, _| connector.get_or_init(|| make_connector(settings)).clone())
+}
+
+/// A connector whose user bounds the time of each request.
+pub(crate) fn connector() -> SharedHttpConnector {
+    make_connector(&HttpConnectorSettings::builder().build())
+}
+
+fn make_connector(settings: &HttpConnectorSettings) -> SharedHttpConnector {
+    let builder = Connector::builder().connector_settings(settings.clone());
+    SharedHttpConnector::new(builder.tls_provider(Provider::Rustls(CryptoMode::Ring)).build())
 }
 
 /// Opens the connection that the first request will use, through the SDK's usual path of a request.
@@ -210,6 +237,18 @@ mod tests {
         for (name, _) in &LAMBDA[..3] {
             let without = LAMBDA.map(|(key, value)| if key == *name { (key, "") } else { (key, value) });
             assert_eq!(read(&without).expect_err("incomplete"), Missing(name));
+        }
+    }
+
+    #[test]
+    fn bucket_has_the_address_of_its_partition() {
+        for (region, is_fips, is_dual_stack, url) in [
+            ("eu-west-1", false, false, "https://b.s3.eu-west-1.amazonaws.com"),
+            ("us-gov-west-1", true, false, "https://b.s3-fips.us-gov-west-1.amazonaws.com"),
+            ("us-east-1", true, true, "https://b.s3-fips.dualstack.us-east-1.amazonaws.com"),
+            ("cn-north-1", false, true, "https://b.s3.dualstack.cn-north-1.amazonaws.com.cn"),
+        ] {
+            assert_eq!(bucket_url("b", region, is_fips, is_dual_stack), url);
         }
     }
 }

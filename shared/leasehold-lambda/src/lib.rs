@@ -8,6 +8,7 @@
 //! gateway     events of API Gateway, by lambda_http
 //! emf         metrics of the operations
 //! lines       the log, in which each operation is one line with its metrics
+//! terraform   Terraform's states, in S3
 //! trace       the caller's trace context, for the log
 //! xray        the calls of DynamoDB, for X-Ray
 //! ```
@@ -22,6 +23,7 @@ mod gateway;
 mod handlers;
 mod init;
 mod lines;
+mod terraform;
 mod trace;
 mod xray;
 
@@ -30,3 +32,4 @@ pub use emf::Emf;
 pub use executions::StackSecret;
 pub use handlers::*;
 pub use lines::subscriber;
+pub use terraform::{Bucket, TerraformFunction};

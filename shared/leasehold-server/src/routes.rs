@@ -127,7 +127,13 @@ pub(crate) fn refusal(problem: &Problem) -> Response {
 /// Returns a label for metrics. All unknown paths share one label.
 fn label(path: &str) -> &'static str {
     let operations = OPERATIONS.iter().map(|operation| operation.path);
-    let mut known = operations.chain([READY, metrics::PATH, console::PATH, terraform::PATH, terraform::LOCK_PATH]);
+    let mut known = operations.chain([
+        READY,
+        metrics::PATH,
+        console::PATH,
+        leasehold_terraform::PATH,
+        leasehold_terraform::LOCK_PATH,
+    ]);
     known.find(|known| *known == path).unwrap_or("other")
 }
 

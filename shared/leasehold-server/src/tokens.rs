@@ -5,39 +5,20 @@
 //! A running service obeys the file as it is: an emptied one revokes all tokens, and while the file is missing or
 //! wrong, nobody can be told from a bearer whose token was revoked, so every request is refused.
 
-use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use leasehold_api::access::Caller;
-use leasehold_protocol::Principal;
+pub use leasehold_api::access::TokenEntry;
+use leasehold_api::access::{Bearers, Caller, token_hash};
 use leasehold_wire::{Problem, ProblemType};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// Beginning of every token, for people and for scanners of leaked secrets.
 const PREFIX: &str = "leasehold_";
 /// Largest file that is read: a hundred thousand tokens.
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
-
-/// One token in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TokenEntry {
-    /// The name of the bearer, which becomes the principal `token:NAME`.
-    pub name: String,
-    /// The SHA-256 of the token, in hexadecimal.
-    pub sha256: String,
-    /// Beginnings of the keys that the bearer may touch. Absent: all keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefixes: Option<Vec<String>>,
-    /// Whether the bearer may use transactions, which reach the tables of items. Default: only without `prefixes`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transactions: Option<bool>,
-}
 
 /// A token file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,16 +53,16 @@ pub struct Tokens {
 struct Loaded {
     /// The contents that were read, or the reason why there are none.
     text: Result<String, String>,
-    /// The bearers by the hashes of their tokens. Absent while the file is missing or wrong.
-    bearers: Option<HashMap<String, Caller>>,
+    /// The bearers. Absent while the file is missing or wrong.
+    bearers: Option<Bearers>,
 }
 
 /// A fresh token and its hash.
 pub fn new_token() -> (String, String) {
     let random =
         leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid() + &leasehold_dynamodb::fresh_uuid();
-    let token = format!("{PREFIX}{}", hash(&random));
-    let hashed = hash(&token);
+    let token = format!("{PREFIX}{}", token_hash(&random));
+    let hashed = token_hash(&token);
     (token, hashed)
 }
 
@@ -103,9 +84,7 @@ impl Tokens {
 
     /// One token with all rights, without a file.
     pub fn one(sha256: &str) -> Self {
-        let caller = Caller::unrestricted();
-        let bearers = HashMap::from([(sha256.to_owned(), caller)]);
-        let current = RwLock::new(Loaded { text: Ok(String::new()), bearers: Some(bearers) });
+        let current = RwLock::new(Loaded { text: Ok(String::new()), bearers: Some(Bearers::one(sha256)) });
         Self { path: PathBuf::new(), is_bound: false, current }
     }
 
@@ -176,8 +155,7 @@ impl Tokens {
                 "The list of the tokens is missing or wrong. Whoever runs the service finds the reason in its log.";
             Problem::new(ProblemType::Unavailable, detail)
         };
-        // The look-up uses the hash: its time tells nothing about the token.
-        Ok(current.bearers.as_ref().ok_or_else(unknown)?.get(&hash(token)).cloned())
+        Ok(current.bearers.as_ref().ok_or_else(unknown)?.of(token).cloned())
     }
 }
 
@@ -211,37 +189,18 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenEntry>, TokenError> {
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    serde_json::from_str(text)
-        .map_err(|error| TokenError::Content { path: path.to_owned(), message: format!("{error}.") })
+    TokenEntry::list(text).map_err(|message| TokenError::Content { path: path.to_owned(), message })
 }
 
-fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<HashMap<String, Caller>, TokenError> {
-    let wrong = |message: String| TokenError::Content { path: path.to_owned(), message };
-    let mut bearers = HashMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.sha256.len() != 64 || !entry.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(wrong(format!("[{index}].sha256 is not a SHA-256 in lower-case hexadecimal.")));
-        }
-        let principal = Principal::new(format!("token:{}", entry.name)).ok().filter(|_| !entry.name.is_empty());
-        let principal = principal.ok_or_else(|| wrong(format!("[{index}].name must have 1 to 1000 bytes.")))?;
-        if entry.prefixes.as_ref().is_some_and(Vec::is_empty) {
-            return Err(wrong(format!("[{index}].prefixes is empty: leave it out for every key.")));
-        }
-        let transactions = entry.transactions.unwrap_or(entry.prefixes.is_none());
-        let caller = Caller::named(principal, entry.prefixes.clone(), is_bound).with_transactions(transactions);
-        if bearers.insert(entry.sha256.clone(), caller).is_some() {
-            return Err(wrong(format!("[{index}].sha256 is there twice.")));
-        }
-    }
-    Ok(bearers)
-}
-
-fn hash(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+fn bearers(path: &Path, entries: &[TokenEntry], is_bound: bool) -> Result<Bearers, TokenError> {
+    Bearers::new(entries, is_bound).map_err(|message| TokenError::Content { path: path.to_owned(), message })
 }
 
 #[cfg(test)]
 mod tests {
+    use leasehold_protocol::Principal;
+
+    use super::token_hash as hash;
     use super::*;
 
     fn entry(name: &str, sha256: &str) -> TokenEntry {

@@ -302,7 +302,8 @@ const BODY: &[Refusal] = &[
     refusal(&[UnsupportedMediaType], "the body is not declared as JSON."),
 ];
 
-/// A function without a route: it carries out operations of the table for events and direct invocations.
+/// A function without a route of the table: it carries out operations of the table for events, for direct invocations,
+/// and for requests of another protocol.
 #[derive(Debug, Clone, Copy)]
 pub struct Unrouted {
     /// The handler of the Lambda function.
@@ -369,6 +370,14 @@ pub static RECORD: Unrouted = Unrouted {
     ],
 };
 
+/// Terraform's states, in the protocol of its `http` backend, which has paths and methods of its own.
+pub static TERRAFORM: Unrouted = Unrouted {
+    function: "terraform",
+    family: Family::Operate,
+    operations: &[&ACQUIRE.operation, &HEARTBEAT.operation, &RELEASE.operation, &BREAK.operation, &GET.operation],
+    dynamodb: &[],
+};
+
 /// The removal of expired rows, where the table is in several regions and so has no TTL. It carries out no operation.
 pub static EXPIRE: Unrouted = Unrouted {
     function: "expire",
@@ -380,8 +389,8 @@ pub static EXPIRE: Unrouted = Unrouted {
 /// The action of each function of the locks when it starts: it looks at the regions of its table.
 pub const AT_THE_START: &str = "DescribeTable on locks";
 
-/// All functions without a route.
-pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD, &EXPIRE];
+/// All functions without a route of the table.
+pub static UNROUTED: &[&Unrouted] = &[&INVOKE, &CLEANUP, &RECORD, &EXPIRE, &TERRAFORM];
 
 /// One write of a row of the lock table.
 const WRITE: &[&str] = &["UpdateItem on locks"];

@@ -238,11 +238,17 @@ pub(crate) fn holder_state(holder: &Holder<String>) -> Value {
 }
 
 /// The belief of a holder at this time.
+/// A line without an event.
+pub(crate) fn asked(name: &str, holder: &Holder<String>, now: Duration) -> Value {
+    json!({ "holder": name, "at": ms(now), "belief": belief(holder, now) })
+}
+
 pub(crate) fn belief(holder: &Holder<String>, now: Duration) -> Value {
     json!({
         "valid": holder.valid(now),
         "remainingMs": ms(holder.remaining(now)),
         "loss": holder.loss(now).map(LossReason::word),
+        "inDoubt": holder.in_doubt(),
     })
 }
 

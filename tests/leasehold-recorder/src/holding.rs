@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold_client_core::holder::{Action, Beats, Event, Grant, Outcome, Reply, Return, State, Terms};
+use leasehold_client_core::holder::{Action, Beats, Event, Grant, Outcome, Reply, Return, State, Step, Terms};
 use leasehold_client_core::{Cause, Holder, LossReason, Numbered, timing};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use crate::chance::{Draws, SplitMix64};
+use crate::facts::Facts;
 use crate::form;
 use crate::service::Service;
 use crate::world::Trace;
@@ -73,8 +74,7 @@ struct World {
     thief_until: Duration,
     is_broken: bool,
     has_intruder: bool,
-    /// The names of the last branches, for what takes several steps to show.
-    before: Vec<&'static str>,
+    facts: Facts,
     calls: BTreeMap<u64, bool>,
 }
 
@@ -97,7 +97,7 @@ pub fn hold(seed: u64) -> Trace {
             _ => Beats::Quarterly,
         },
         delay: if random.percent(15) { half(half(lease)) } else { Duration::ZERO },
-        holds_on: random.percent(25),
+        holds_on: random.percent(30),
         max_hold: random.percent(15).then(|| MS * u32::try_from(random.below(4000)).expect("short")),
         longest: LONGEST,
     };
@@ -128,7 +128,7 @@ pub fn hold(seed: u64) -> Trace {
         thief_until: Duration::ZERO,
         is_broken: false,
         has_intruder: false,
-        before: Vec::new(),
+        facts: Facts::default(),
         calls: BTreeMap::new(),
     };
     world.begin(lease);
@@ -142,6 +142,35 @@ pub fn hold(seed: u64) -> Trace {
     }
     world.check_end();
     world.trace
+}
+
+/// Takes a step, and writes its line and what it shows to the trace.
+pub(crate) fn record(
+    trace: &mut Trace,
+    facts: &mut Facts,
+    holder: &mut Holder<String>,
+    draws: &mut Draws,
+    name: &str,
+    event: &Event<String>,
+    time: Duration,
+) -> Step<String> {
+    let before = holder.clone();
+    let step = holder.step(event.clone(), time, draws);
+    let mut line = Map::new();
+    line.insert("holder".into(), name.into());
+    line.insert("at".into(), form::ms(time));
+    line.insert("event".into(), form::holder_event(event));
+    line.insert("draws".into(), std::mem::take(&mut draws.drawn).into());
+    line.insert("branch".into(), step.branch.name().into());
+    line.insert("actions".into(), step.actions.iter().map(form::holder_action).collect::<Vec<_>>().into());
+    line.insert("state".into(), form::holder_state(holder));
+    line.insert("belief".into(), form::belief(holder, time));
+    trace.lines.push(line.into());
+    trace.branches.insert(step.branch.name());
+    let (was, kind) = (&form::holder_state(&before)["name"], &form::holder_event(event)["type"]);
+    trace.shown.insert(format!("{was} {kind} {}", step.branch.name()));
+    trace.shown.extend(facts.of(&before, holder, event, &step, time).into_iter().map(str::to_owned));
+    step
 }
 
 impl World {
@@ -227,8 +256,20 @@ impl World {
             Happening::Arrival { send, sequence, request_id, lease, answer, is_told } => {
                 let numbered = (sequence, request_id.as_str(), self.holder.token());
                 let reply = self.service.heartbeat(KEY, &self.name, lease, numbered, self.now);
-                let reply =
-                    if is_told { reply } else { Reply::Retryable { retry_after: Duration::ZERO, may_apply: true } };
+                let reply = match reply {
+                    _ if !is_told => Reply::Retryable { retry_after: Duration::ZERO, may_apply: true },
+                    // Nobody waits for the permits of a semaphore any more.
+                    Reply::Renewed { lease, token, wanted: true } if self.random.percent(40) => {
+                        Reply::Renewed { lease, token, wanted: false }
+                    }
+                    // An answer about permits has no token.
+                    Reply::Superseded { sequence, token }
+                        if self.random.percent(20) && token == Some(self.holder.token()) =>
+                    {
+                        Reply::Superseded { sequence, token: None }
+                    }
+                    reply => reply,
+                };
                 if let Some(after) = answer {
                     self.plan(self.now + after, Happening::End(send, Ok(reply)));
                 }
@@ -242,8 +283,7 @@ impl World {
                 }
             }
             Happening::Asked => {
-                let line = json!({ "holder": self.name, "at": form::ms(self.time()), "belief": self.belief() });
-                self.trace.lines.push(line);
+                self.trace.lines.push(form::asked(&self.name, &self.holder, self.time()));
             }
             Happening::Freeze(length, hides) => {
                 self.thaws = self.now + length;
@@ -299,79 +339,15 @@ impl World {
         if let Event::Renew { call, .. } = event {
             self.calls.insert(*call, false);
         }
-        let was = form::holder_state(&self.holder)["name"].clone();
         let time = self.time();
-        let (was_valid, was_wanted) = (self.holder.valid(time), self.holder.is_wanted());
-        let step = self.holder.step(event.clone(), time, &mut self.draws);
-        let mut line = Map::new();
-        line.insert("holder".into(), self.name.clone().into());
-        line.insert("at".into(), form::ms(time));
-        line.insert("event".into(), form::holder_event(event));
-        line.insert("draws".into(), std::mem::take(&mut self.draws.drawn).into());
-        line.insert("branch".into(), step.branch.name().into());
-        line.insert("actions".into(), step.actions.iter().map(form::holder_action).collect::<Vec<_>>().into());
-        line.insert("state".into(), form::holder_state(&self.holder));
-        line.insert("belief".into(), self.belief());
-        self.trace.lines.push(line.into());
-        self.trace.branches.insert(step.branch.name());
-        let kind = &form::holder_event(event)["type"];
-        self.trace.shown.insert(format!("{was} {kind} {}", step.branch.name()));
-        self.before.push(step.branch.name());
-        let facts = self.facts(event, &step.actions, was_valid, was_wanted);
-        self.trace.shown.extend(facts.into_iter().map(str::to_owned));
+        let Self { trace, facts, holder, draws, name, .. } = self;
+        let step = record(trace, facts, holder, draws, name, event, time);
         for action in step.actions {
             self.carry_out(action);
         }
         if let Event::Leave { call } = event {
             self.calls.insert(*call, true);
         }
-    }
-
-    /// What the last step shows beside its branch.
-    fn facts(
-        &self,
-        event: &Event<String>,
-        actions: &[Action<String>],
-        was_valid: bool,
-        was_wanted: bool,
-    ) -> Vec<&'static str> {
-        let (holder, terms, time) = (&self.holder, self.holder.terms(), self.time());
-        let branch = self.before.last().copied().unwrap_or_default();
-        // The branches since the last success.
-        let since = self.before[..self.before.len() - 1].rsplit(|name| name.starts_with("renewed")).next();
-        let since = since.unwrap_or_default();
-        let earlier = |name: &str| self.before[..self.before.len() - 1].contains(&name);
-        let is_late = |beat: &Numbered<_, Duration>| beat.first_sent < time && holder.valid(time);
-        let caps = actions.iter().any(|action| matches!(action, Action::Send { beat, .. } if is_late(beat)));
-        let renewed = matches!(event, Event::Answer { reply: Reply::Renewed { .. }, .. });
-        let wanted = matches!(event, Event::Answer { reply: Reply::Renewed { wanted: true, .. }, .. });
-        let may_apply = matches!(event, Event::Answer { reply: Reply::Retryable { may_apply: true, .. }, .. });
-        let is_held = holder.state() == State::Held;
-        let facts = [
-            ("somebody waits", wanted && !was_wanted && is_held),
-            ("a mark is remembered", was_wanted && renewed && !wanted && is_held),
-            (
-                "a caller by hand leaves",
-                terms.beats == Beats::Manual && branch == "left" && holder.under_way().is_none(),
-            ),
-            ("belief returns", !was_valid && renewed && holder.valid(time)),
-            ("too late by the delay", branch == "renewed-too-late" && !terms.delay.is_zero()),
-            ("an answer tells nothing", may_apply && is_held),
-            ("superseded while it holds on", branch == "superseded-again" && terms.holds_on),
-            (
-                "superseded after a failure",
-                branch == "superseded" && since.contains(&"failed") && since.contains(&"superseded"),
-            ),
-            ("superseded after a success", branch == "superseded" && earlier("superseded")),
-            ("warned again", branch == "warned" && earlier("warned")),
-            ("past its end without a warning", branch == "beat-again" && time >= holder.until()),
-            ("a repeat has the cap of its first sending", caps),
-        ];
-        facts.into_iter().filter(|(_, is_shown)| *is_shown).map(|(fact, _)| fact).collect()
-    }
-
-    fn belief(&self) -> Value {
-        form::belief(&self.holder, self.time())
     }
 
     fn carry_out(&mut self, action: Action<String>) {
@@ -467,7 +443,8 @@ impl World {
 
     /// No two believe at once, except where the holder holds on or an operator broke the lock.
     fn check(&self) {
-        let may_be_two = self.holder.terms().holds_on || self.is_broken || self.now < self.thaws;
+        // A suspension is told in the moment of the thaw.
+        let may_be_two = self.holder.terms().holds_on || self.is_broken || self.now <= self.thaws;
         let is_believed = self.holder.valid(self.time());
         assert!(
             may_be_two || !is_believed || self.now >= self.thief_until,

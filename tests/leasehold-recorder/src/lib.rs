@@ -10,15 +10,19 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a recorder stops at the first surprise")]
 
 mod chance;
+mod facts;
 mod form;
 mod holding;
+mod scripts;
 mod service;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use facts::Facts;
 pub use holding::hold;
 use leasehold_client_core::{Branch, holder};
+pub use scripts::scripted;
 pub use world::{Trace, run};
 
 /// A rule that has a file of traces, and the branches that show it.
@@ -69,26 +73,37 @@ pub fn all(from: u64, to: u64) -> impl Iterator<Item = (&'static str, Trace)> {
     calls.chain((from..to).map(hold).map(|trace| (rule_of(&HOLDER, &trace), trace)))
 }
 
-/// Chooses the committed traces: those that show a branch in a state that no trace before them showed, and a few more.
-/// Returns the text of each file.
+/// Returns the text of each committed file.
 pub fn committed() -> BTreeMap<&'static str, String> {
-    let (mut shown, mut more) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
     let mut files: BTreeMap<&'static str, String> = BTreeMap::new();
-    let is_short = |(rule, trace): &(&str, Trace)| !is_of_holder(rule) || trace.lines.len() <= LONGEST;
-    let mut traces: Vec<_> = all(0, SEEDS).filter(is_short).collect();
-    // A holder beats on and on: its short traces come first.
-    traces.sort_by_key(|(rule, trace)| if is_of_holder(rule) { trace.lines.len() } else { 0 });
-    for (rule, trace) in traces {
-        let before = shown.len();
-        shown.extend(trace.shown.iter().cloned());
-        let count = more.entry(rule).or_default();
-        if shown.len() == before && *count >= MORE {
-            continue;
-        }
-        *count += usize::from(shown.len() == before);
+    for (rule, trace) in chosen() {
         files.entry(rule).or_default().push_str(&trace.text());
     }
     files
+}
+
+/// Chooses the committed traces: those that show a branch in a state that no trace before them showed, and a few more.
+fn chosen() -> impl Iterator<Item = (&'static str, Trace)> {
+    let (mut shown, mut more) = (BTreeSet::new(), BTreeMap::<&str, usize>::new());
+    let is_short = |(rule, trace): &(&str, Trace)| !is_of_holder(rule) || trace.lines.len() <= LONGEST;
+    let scripted = scripted().map(|trace| (rule_of(&HOLDER, &trace), trace));
+    let mut traces: Vec<_> = scripted.chain(all(0, SEEDS)).filter(is_short).collect();
+    // A holder beats on and on: its short traces come first.
+    traces.sort_by_key(|(rule, trace)| if is_of_holder(rule) { trace.lines.len() } else { 0 });
+    traces.into_iter().filter(move |(rule, trace)| {
+        let before = shown.len();
+        shown.extend(trace.shown.iter().cloned());
+        let count = more.entry(rule).or_default();
+        let is_new = shown.len() > before;
+        *count += usize::from(!is_new);
+        is_new || *count <= MORE
+    })
+}
+
+/// Returns what a trace of a holder can show beside its branches, and none of the committed ones does.
+pub fn unshown() -> Vec<&'static str> {
+    let shown: BTreeSet<_> = chosen().flat_map(|(_, trace)| trace.shown).collect();
+    Facts::ALL.into_iter().filter(|fact| !shown.contains(*fact)).collect()
 }
 
 /// Returns the names of the branches that no line of these texts takes, each with its machine.

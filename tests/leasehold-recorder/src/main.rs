@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use leasehold_recorder::{all, committed, untaken};
+use leasehold_recorder::{all, committed, unshown, untaken};
 
 fn main() -> std::io::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +29,9 @@ fn main() -> std::io::Result<ExitCode> {
     }
     for branch in untaken(files.values()) {
         eprintln!("no trace takes the branch {branch}");
+    }
+    for fact in unshown() {
+        eprintln!("no trace shows {fact}");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! Lambda on loopback: a sandbox with the [Runtime API] and the process of one function, and the Invoke API.
+//! Lambda on loopback: a sandbox with the [Runtime API] and the process of one function, the Invoke API, and a bucket
+//! of S3.
 //!
 //! The sandbox passes events to the function and receives its answers, as Lambda does, and records the times at which
 //! they cross the socket. `TCP_NODELAY` is set, so that the measurement contains no delayed acknowledgement.
@@ -6,6 +7,7 @@
 //! [Runtime API]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
 mod invoke_api;
+mod s3;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,6 +30,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 pub use invoke_api::{Fate, Invocation, InvokeApi};
+pub use s3::{At, Held, S3};
 
 /// Lambda allows the start of a function this long.
 const INIT_LIMIT: Duration = Duration::from_secs(10);

@@ -233,6 +233,7 @@ class BaseGuard(Keeping):
         grant = Grant(sent, round(renewal.lease * 1000), renewal.fencing_token, last_number)
         self._holder: Holder[HeartbeatContent] = Holder(holding.terms, grant)
         self._state = threading.RLock()  # reentrant: a signal handler may release
+        self._clocks = core.world.clocks()  # when the last heartbeat was answered, or the last suspension was seen
         self._over = core.runtime.event()  # lost, or its release has begun
         self._calls: dict[int, _Renewing] = {}
         self._last_call = 0
@@ -288,11 +289,14 @@ class BaseGuard(Keeping):
     def remaining(self) -> float:
         """Seconds for which nobody else can take the lock over without another heartbeat. 0.0 after the lock
         was lost or released."""
+        self._look()
         return self._holder.remaining(self._now()) / 1000
 
     @property
     def valid(self) -> bool:
-        """Whether the lock is held, as far as can be known without asking. Once false, it stays false."""
+        """Whether the lock is held, as far as can be known without asking. Once false, it stays false, unless the
+        process was suspended: then nothing is believed until a heartbeat was answered."""
+        self._look()
         return self._holder.valid(self._now())
 
     @property
@@ -301,9 +305,13 @@ class BaseGuard(Keeping):
         return self._holder.loss(self._now())
 
     def ensure_held(self) -> None:
-        """Raises `LockLost` unless `valid`. Sends nothing: cheap enough for every step of the work."""
-        if not self.valid:
-            raise self._error()
+        """Raises `LockLost` unless `valid`, and `Unavailable` after the process was suspended, until a heartbeat was
+        answered. Sends nothing: cheap enough for every step of the work."""
+        if self.valid:
+            return
+        if self.in_doubt:
+            raise Unavailable("the process was suspended, and no heartbeat was answered since")
+        raise self._error()
 
     def on_lost(self, callback: Callback) -> None:
         """Runs the callback once, in the client's background, when the lock is lost; at once if it was lost
@@ -341,6 +349,24 @@ class BaseGuard(Keeping):
             return Handover(self.key, self._lease_id, self._holder.numbers.last, self.sort_key)
 
     # The rest is for this package.
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether no heartbeat was answered since a suspension."""
+        self._look()
+        return self._holder.in_doubt
+
+    def _look(self) -> None:
+        """Ends the belief if the process was suspended since the last heartbeat was answered."""
+        world, runtime = self._core.world, self._core.runtime
+        clocks = world.clocks()
+        if not self._clocks.show_suspension_until(clocks):
+            return
+        with self._state:
+            self._clocks = clocks
+            send, _ = self._step("suspended")
+        if send is not None:
+            runtime.schedule(partial(self._send_all, send), world.now())
 
     @property
     def ended(self) -> bool:
@@ -471,6 +497,7 @@ class BaseGuard(Keeping):
         send: SendBeat[HeartbeatContent] | None = None
         give_back: GiveBack | None = None
         with self._state:
+            self._look()
             _, actions = self._holder.step(event, self._now(), world)
             if isinstance(event, BeatEnded) and self._holder.trouble == event.send:
                 self._trouble = error or Unavailable("the answer arrived after its lease had ended")
@@ -482,6 +509,7 @@ class BaseGuard(Keeping):
                         runtime.schedule(self._tick, time / 1000, at_exit=True)
                     case TakeOver():
                         self._renewal, self._trouble = cast(Renewal, answer), None
+                        self._clocks = world.clocks()
                     case FinishRenew(call, outcome):
                         if (this := self._calls.pop(call, None)) is not None:
                             if outcome != "renewed":

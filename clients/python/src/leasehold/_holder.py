@@ -8,7 +8,6 @@ Belief is asked, not told: `valid`, `remaining` and `loss` are functions of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -200,12 +199,16 @@ class TakeOver:
     send: int
 
 
+Outcome: TypeAlias = Literal["renewed", "failed", "ended"]
+"""The result of a caller's heartbeat."""
+
+
 @dataclass(frozen=True)
 class FinishRenew:
     """A caller's heartbeat is over. `failed`: the driver attaches its own error of the send."""
 
     call: int
-    outcome: Literal["renewed", "failed", "ended"]
+    outcome: Outcome
     send: int | None = None
 
 
@@ -287,6 +290,12 @@ class Holder(Generic[R]):
             return 0
         return max(0, (self.until if self._hold_ends is None else min(self.until, self._hold_ends)) - now)
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the process was suspended, and no heartbeat was answered since. Nothing is believed, and nothing is
+        lost."""
+        return self.state == "held" and self._suspended is not None
+
     def loss(self, now: int) -> LossReason | None:
         """The reason of the loss, if there is one."""
         return self._over(now) if self.state == "held" else self._reason
@@ -299,12 +308,18 @@ class Holder(Generic[R]):
     def step(self, event: Event[R], now: int, chance: Chance) -> tuple[str, list[Action[R]]]:
         """Takes one event. Returns the branch that it took, and the actions in order."""
         actions: list[Action[R]] = []
+        over = self._ends(now, actions)
+        branch = self._take(event, over, now, chance, actions)
+        self._ends(now, actions)  # a refusal in an outage ends the belief past the lease
+        self._plan(now, actions)
+        return branch, actions
+
+    def _ends(self, now: int, actions: list[Action[R]]) -> LossReason | None:
+        """Ends the hold if the time has ended the belief. Returns the reason."""
         over = self._over(now) if self.state == "held" else None
         if over is not None:
             self._lose(over, actions)
-        branch = self._take(event, over, now, chance, actions)
-        self._plan(now, actions)
-        return branch, actions
+        return over
 
     def _take(
         self, event: Event[R], over: LossReason | None, now: int, chance: Chance, actions: list[Action[R]]
@@ -380,7 +395,7 @@ class Holder(Generic[R]):
             return "held-too-long" if over == "max-hold" else "expired"
         if self.state != "held":
             return "nothing-due"
-        left = max(0, self.until - now)
+        left = self.until - now
         warns = False
         for index, risk in enumerate(self._risks):
             if not risk.told and now >= self._warns_at(risk):
@@ -413,7 +428,7 @@ class Holder(Generic[R]):
                     return "renewed-too-late"
                 actions.append(TakeOver(send))
                 self._renewed(int(beat.sent), lease)
-                self._finish(beat.content.call, FinishRenew(beat.content.call or 0, "renewed"), actions)
+                self._finish(beat.content.call, "renewed", None, actions)
                 if not self._wishes:
                     self._next_beat(chance)
                     return "renewed"
@@ -432,8 +447,7 @@ class Holder(Generic[R]):
             case Refused():
                 self.numbers.ended("told")
                 self.trouble, self._faith, self._renumbered = send, None, False
-                call = beat.content.call
-                was_wanted = self._finish(call, FinishRenew(call or 0, "failed", send), actions)
+                was_wanted = self._finish(beat.content.call, "failed", send, actions)
                 self._pause(0, now, chance)
                 return "asked-in-vain" if was_wanted else "refused"
             case Retryable(retry_after, may_apply):
@@ -448,7 +462,7 @@ class Holder(Generic[R]):
         self.trouble, self._renumbered = send, False
         over = now >= self.until
         if over:  # callers do not wait for the end of an outage
-            self._finish_all((FinishRenew(wish.call, "failed", send) for wish in self._wishes), actions)
+            self._finish_all("failed", send, actions)
         self._pause(retry_after, now, chance)
         self._hold_on(now)
         return "held-on" if over else "failed"
@@ -465,7 +479,6 @@ class Holder(Generic[R]):
         believed = self.until - self._renewed_at
         interval = self.terms.interval(believed)
         if interval is None:
-            self._due = None
             return
         # An interval that was chosen before may be too long for a shortened lease.
         interval = min(interval, longest_heartbeat_interval_ms(believed))
@@ -491,7 +504,7 @@ class Holder(Generic[R]):
         """Plans the next try."""
         self._failures += 1
         pause = backoff_ms(self._failures, retry_after, chance.fraction("backoff"))
-        next_try = now + heartbeat_retry_pause_ms(pause, max(0, self.until - now))
+        next_try = now + heartbeat_retry_pause_ms(pause, self.until - now)
         self._due = next_try if self.terms.beats != "manual" or self._wishes else None
 
     def _beat(self, now: int, chance: Chance, actions: list[Action[R]]) -> None:
@@ -504,22 +517,21 @@ class Holder(Generic[R]):
         beat = self.numbers.next(fresh, now, lambda: chance.id("request-id"))
         lease = beat.content.lease
         self.until = min(self.until, int(beat.sent) + self.terms.believed(lease))
-        believed = max(0, self.until - self._renewed_at)
-        timeout = request_timeout_ms(self.terms.longest, min(lease, believed), max(0, self.until - now))
+        believed = self.until - self._renewed_at
+        timeout = request_timeout_ms(self.terms.longest, min(lease, believed), self.until - now)
         self._sends += 1
         self.under_way, self._due = self._sends, None
         actions.append(SendBeat(self._sends, beat, timeout))
 
-    def _finish(self, call: int | None, done: FinishRenew, actions: list[Action[R]]) -> bool:
+    def _finish(self, call: int | None, outcome: Outcome, send: int | None, actions: list[Action[R]]) -> bool:
         """Tells the caller of a heartbeat its result, if it still waits. Returns whether it does."""
         if not self._wishes or self._wishes[0].call != call:
             return False
-        self._wishes = self._wishes[1:]
-        actions.append(done)
+        actions.append(FinishRenew(self._wishes.pop(0).call, outcome, send))
         return True
 
-    def _finish_all(self, done: Iterable[FinishRenew], actions: list[Action[R]]) -> None:
-        actions.extend(done)
+    def _finish_all(self, outcome: Outcome, send: int | None, actions: list[Action[R]]) -> None:
+        actions.extend(FinishRenew(wish.call, outcome, send) for wish in self._wishes)
         self._wishes = []
 
     def _give_back(self, now: int) -> GiveBack:
@@ -539,11 +551,11 @@ class Holder(Generic[R]):
 
     def _finish_hold(self, state: State, actions: list[Action[R]]) -> None:
         """Ends the belief, and the heartbeats with it."""
-        self.state, self._due = state, None
+        self.state = state
         if self.under_way is not None:
             actions.append(AbandonBeat(self.under_way))
             self.under_way = None
-        self._finish_all((FinishRenew(wish.call, "ended") for wish in self._wishes), actions)
+        self._finish_all("ended", None, actions)
 
     def _warns_at(self, risk: _Risk) -> int:
         return max(0, self.until - (self.lease // 2 if risk.left is None else risk.left))
@@ -559,6 +571,6 @@ class Holder(Generic[R]):
         times += [end for end in (self.until, self._faith) if end is not None and end > now]
         if self._hold_ends is not None:
             times.append(self._hold_ends)
-        if times and min(times) != self._wake:
+        if min(times) != self._wake:
             self._wake = min(times)
             actions.append(WakeAt(self._wake))

@@ -229,7 +229,7 @@ class InvocationGuard:
             if not self._is_over and now - self._pulse > FROZEN:
                 self._freezes += 1
             self._pulse = now
-            return self._believed < self._freezes
+            return self._believed < self._freezes or self._guard.in_doubt
 
     def _tell(self, reason: LossReason) -> None:
         with self._state:

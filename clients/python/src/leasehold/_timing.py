@@ -52,6 +52,9 @@ _LONGEST_RETRY_AFTER = 60.0
 _SHORTEST_RETRY_PAUSE_MS = 10
 """The shortest pause, which keeps retries from running in a tight loop."""
 
+_SUSPENSION_MS = 100
+"""The wall clock's lead over a monotonic one that shows a suspension. Adjustments of a clock in use are slower."""
+
 
 def lease_to_ms(lease: float) -> int:
     """Converts to milliseconds, for the wire. Raises `InvalidRequest` outside of 0.1 to 86400 seconds."""
@@ -85,6 +88,12 @@ def heartbeat_pause_ms(interval: int, chance: float) -> int:
 def heartbeat_retry_pause_ms(pause: int, left: int) -> int:
     """The pause before a heartbeat is retried: at least 10 ms, and at most a third of the rest of the lease."""
     return max(_SHORTEST_RETRY_PAUSE_MS, pause if left <= 0 else min(pause, left // 3))
+
+
+def was_suspended_ms(monotonic: int, wall: float) -> bool:
+    """Whether the process was suspended while its monotonic clock and the wall clock went on by so much. A wall clock
+    that is set forward looks the same, and costs a heartbeat."""
+    return wall >= monotonic + _SUSPENSION_MS
 
 
 def leave_bound_ms(left: int) -> int:

@@ -6,7 +6,9 @@ import random
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from ._timing import was_suspended_ms
 
 if TYPE_CHECKING:
     from ._call import Purpose
@@ -20,6 +22,19 @@ def _holder_clock() -> int | None:
     if sys.platform == "darwin":
         return int(time.CLOCK_MONOTONIC)
     return None
+
+
+class Clocks(NamedTuple):
+    """The clocks of the system in milliseconds. In a suspension that the monotonic one does not count, only the wall
+    clock goes on."""
+
+    before: int
+    wall: float
+    after: int
+
+    def show_suspension_until(self, now: Clocks) -> bool:
+        """Whether the process was suspended since these clocks were read. A pause between two readings is none."""
+        return was_suspended_ms(now.after - self.before, now.wall - self.wall)
 
 
 class World:
@@ -38,6 +53,10 @@ class World:
     def epoch_ms(self) -> float:
         """Milliseconds since 1970 on the wall clock, which only saved observations use."""
         return time.time() * 1000
+
+    def clocks(self) -> Clocks:
+        """Both clocks, read together."""
+        return Clocks(self.now_ms(), self.epoch_ms(), self.now_ms())
 
     def chance(self) -> float:
         """A random number from 0 to 1, to keep waiters out of step."""

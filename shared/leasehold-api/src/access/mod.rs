@@ -3,6 +3,7 @@
 mod pattern;
 mod principal;
 mod scopes;
+mod tokens;
 
 use leasehold_protocol::Principal;
 use leasehold_wire::operation::{Operation, Scope};
@@ -10,6 +11,7 @@ use leasehold_wire::{Problem, ProblemType};
 
 pub use principal::{anonymous, direct, from_arn, from_authorizer, from_claim, from_lattice};
 pub use scopes::Scopes;
+pub use tokens::{Bearers, TokenEntry, token_hash};
 
 /// The rules of one deployment. Without rules, every caller may touch every key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -154,7 +154,7 @@ impl InvocationGuard {
     /// Whether no heartbeat was sent and answered since the last freeze.
     fn is_doubtful(&self) -> bool {
         let pulse = self.look();
-        pulse.believed < pulse.freezes
+        pulse.believed < pulse.freezes || self.guard.in_doubt()
     }
 
     /// Looks for a freeze since the last sign of life.

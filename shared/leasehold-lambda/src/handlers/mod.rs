@@ -10,15 +10,20 @@ use leasehold_api::{Expiry, Recorder, Route, Routed, Service, cleanup, direct, d
 use leasehold_dynamodb::Clock;
 use leasehold_protocol::LockTable;
 use leasehold_protocol::history::HistoryTable;
-use leasehold_wire::operation::{CLEANUP, EXPIRE, Family, INVOKE, Operation, RECORD};
+use leasehold_terraform::Backend;
+use leasehold_wire::operation::{CLEANUP, EXPIRE, Family, INVOKE, Operation, RECORD, TERRAFORM};
+use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument;
 
 use crate::gateway::{self, named};
-use crate::{Config, Emf, StackSecret, config, init, trace};
+use crate::{Config, Emf, StackSecret, TerraformFunction, config, init, trace};
 
 pub use transactions::{ServesTransactions, answer_sweep, answer_transactions, run_transactions};
+
+/// The mistake in the configuration of the function of Terraform's states.
+const NO_BUCKET: &str = "LEASEHOLD_TERRAFORM_BUCKET is not set: it must name the bucket of Terraform's states.";
 
 /// The operations and events that a function of the locks answers.
 #[derive(Debug, Clone)]
@@ -31,6 +36,8 @@ pub enum Serves {
     Cleanup,
     /// The changes of the lock table, for the history.
     Record,
+    /// Terraform's states, over HTTP.
+    Terraform,
     /// The schedule by which expired rows are removed.
     Expire,
     /// All operations on locks and semaphores, over HTTP and by direct invocation.
@@ -48,6 +55,7 @@ impl Serves {
             function if function == INVOKE.function => Self::Direct,
             function if function == CLEANUP.function => Self::Cleanup,
             function if function == RECORD.function => Self::Record,
+            function if function == TERRAFORM.function => Self::Terraform,
             function if function == EXPIRE.function => Self::Expire,
             function => {
                 let routes = routes(|operation| operation.function() == function);
@@ -67,7 +75,14 @@ pub fn routes(serves: impl Fn(&Operation) -> bool) -> Vec<&'static Route<Service
 /// # Errors
 /// Bad configuration, an unknown handler, or a failure of Lambda's runtime interface.
 pub async fn run_locks() -> Result<(), Error> {
-    let start = start(async { Ok((config::handler(Serves::by_handler)?, function().await?)) });
+    let start = start(async {
+        let serves = config::handler(Serves::by_handler)?;
+        let (function, metrics) = function().await?;
+        if matches!(serves, Serves::Terraform) && function.terraform.is_none() {
+            return Err(NO_BUCKET.into());
+        }
+        Ok((serves, (function, metrics)))
+    });
     let (serves, (function, metrics)) = &start.await?;
     lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
         let span = trace::caller(&event);
@@ -99,9 +114,19 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let config = Config::from_env()?;
     let metrics = config.metrics.then(|| Emf::start(config.stack.clone())).transpose()?;
     let client = init::dynamodb_client(&config.schema.table_name).await?;
+    let states = config.terraform_bucket.as_deref().map(init::bucket).transpose()?;
     init::check_regions(&client, &config.schema.table_name, config.multi_region).await?;
     let Config {
-        schema, policy, access, takeover_clock_check, multi_region, jwt_claim, execution_key, history, ..
+        schema,
+        policy,
+        access,
+        takeover_clock_check,
+        multi_region,
+        jwt_claim,
+        execution_key,
+        history,
+        terraform_tokens,
+        ..
     } = config;
     let secret = match execution_key {
         Some(key) => StackSecret::by_key(init::kms_client()?, key),
@@ -113,7 +138,13 @@ async fn function() -> Result<(Function, Option<Emf>), Error> {
     let service = Service::new(LockTable::new(client, schema, policy, Clock::system()));
     let service = service.check_takeovers_by_clock(takeover_clock_check).multi_region(multi_region);
     let service = history.iter().fold(service, |service, recorder| service.with_history(recorder.history.clone()));
-    Ok((Function { service, access, jwt_claim, secret, recorder: history }, metrics))
+    let terraform = states.map(|states| TerraformFunction {
+        backend: Backend::new(service.clone(), states).judging_by_clock(),
+        bearers: terraform_tokens,
+        access: access.clone(),
+        jwt_claim: jwt_claim.clone(),
+    });
+    Ok((Function { service, access, jwt_claim, secret, recorder: history, terraform }, metrics))
 }
 
 /// Prints the counts before the answer is sent: Lambda may stop the process as soon as it has the answer.
@@ -136,6 +167,8 @@ pub struct Function {
     pub secret: StackSecret,
     /// Keeps the history of the locks, where there is one.
     pub recorder: Option<Recorder>,
+    /// Terraform's states, where there are any.
+    pub terraform: Option<TerraformFunction>,
 }
 
 impl Function {
@@ -147,6 +180,7 @@ impl Function {
             jwt_claim: String::new(),
             secret: StackSecret::default(),
             recorder: None,
+            terraform: None,
         }
     }
 
@@ -159,6 +193,7 @@ impl Function {
             Serves::Http(routes) => self.answer_http(routes, event).await,
             Serves::Cleanup => self.answer_cleanup(event).await.map(|done| document(&done)),
             Serves::Record => self.answer_stream(event).await.map(|recorded| document(&recorded)),
+            Serves::Terraform => self.answer_terraform(event).await,
             Serves::Expire => self.answer_expiry(Duration::ZERO).await.map(|expiry| document(&expiry)),
             Serves::Everything if event.get("requestContext").is_some() => {
                 self.answer_http(&routes(|_| true), event).await
@@ -209,6 +244,17 @@ impl Function {
         let batch =
             serde_json::from_value(event).map_err(|error| failed(format!("This is no batch of a stream: {error}")))?;
         recorder.record_stream(batch).await.map_err(failed)
+    }
+
+    /// Answers one event of a gateway about Terraform's states.
+    ///
+    /// # Errors
+    /// The event is from no gateway, or this function has no states.
+    pub async fn answer_terraform(&self, event: Value) -> Result<Box<RawValue>, Diagnostic> {
+        match &self.terraform {
+            Some(terraform) => terraform.answer(event).await,
+            None => Err(named(Problem::new(ProblemType::Misconfigured, NO_BUCKET))),
+        }
     }
 
     /// Removes expired rows in this time.

@@ -4,45 +4,19 @@ use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 
-use leasehold_wire::Problem;
+use leasehold_terraform::{Change, Name, Store, admit};
+use leasehold_wire::{Problem, ProblemType};
 use tempfile::NamedTempFile;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
 
-/// The longest name of a state, in bytes.
-const MAX_NAME_BYTES: usize = 128;
 /// The beginning of the names of files that are being written. No state begins with a dot.
 const UNFINISHED: &str = ".leasehold-";
-
-/// The name of a state: letters, digits, `.`, `_` and `-`, at most 128, the first a letter or a digit.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Name(String);
-
-impl Name {
-    /// # Errors
-    /// `invalid-request`: other characters could name another file.
-    pub fn parse(text: &str) -> Result<Self, Problem> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let begins_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if text.len() <= MAX_NAME_BYTES && begins_well && text.chars().all(is_plain) {
-            return Ok(Self(text.to_owned()));
-        }
-        let rule = format!(
-            "state must be 1 to {MAX_NAME_BYTES} letters, digits, dots, underscores and hyphens, and begin with a letter or a digit."
-        );
-        Err(Problem::invalid("state", rule))
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The key of the lock of this state.
-    pub fn key(&self) -> String {
-        format!("terraform/{}", self.0)
-    }
-}
+/// The number of states that can be changed at the same time.
+const TURNS: usize = 64;
 
 /// The reason why the folder of the states cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +69,7 @@ impl States {
     }
 
     /// The state, if there is one.
-    pub(super) fn read(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
+    fn read(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
         let state = if_exists(fs::read(self.path(name, "tfstate")))?;
         // A folder that is gone has no states to be missing.
         if state.is_none() && !self.is_in_place()? {
@@ -105,7 +79,7 @@ impl States {
     }
 
     /// Checks that the folder is there, and takes a file.
-    pub(super) fn check(&self) -> io::Result<()> {
+    fn check(&self) -> io::Result<()> {
         if !self.is_in_place()? {
             return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
         }
@@ -118,27 +92,27 @@ impl States {
     }
 
     /// The newest fencing token under which somebody could write the state: 0 if there was none.
-    pub(super) fn fence(&self, name: &Name) -> io::Result<u64> {
+    fn fence(&self, name: &Name) -> io::Result<u64> {
         let path = self.path(name, "fence");
         let Some(text) = if_exists(fs::read_to_string(&path))? else { return Ok(0) };
         let damaged = |what: &str| io::Error::new(ErrorKind::InvalidData, format!("{} {what}", path.display()));
         let (token, owner) = text.trim_end().split_once(' ').ok_or_else(|| damaged("holds no fencing token"))?;
         // Some file systems take two names for one that differ in capitals only. Such states would share a file under
         // two locks.
-        if owner != name.0 {
-            return Err(damaged(&format!("belongs to the state {owner}, and not to {}", name.0)));
+        if owner != name.as_str() {
+            return Err(damaged(&format!("belongs to the state {owner}, and not to {}", name.as_str())));
         }
         token.parse().map_err(|_| damaged("holds no fencing token"))
     }
 
     /// Sets the fence. It is on disk when this returns.
-    pub(super) fn set_fence(&self, name: &Name, token: u64) -> io::Result<()> {
-        let file = self.written(format!("{token} {}\n", name.0).as_bytes())?;
+    fn set_fence(&self, name: &Name, token: u64) -> io::Result<()> {
+        let file = self.written(format!("{token} {}\n", name.as_str()).as_bytes())?;
         self.put(file, &self.path(name, "fence"))
     }
 
     /// Replaces the state, and keeps the version before. It is on disk when this returns.
-    pub(super) fn write(&self, name: &Name, state: &[u8]) -> io::Result<()> {
+    fn write(&self, name: &Name, state: &[u8]) -> io::Result<()> {
         if self.read(name)?.as_deref() == Some(state) {
             return Ok(()); // a repeat: the version before stays
         }
@@ -148,7 +122,7 @@ impl States {
     }
 
     /// Removes the state, if there is one, and keeps it as the version before.
-    pub(super) fn remove(&self, name: &Name) -> io::Result<()> {
+    fn remove(&self, name: &Name) -> io::Result<()> {
         let (state, backup) = (self.path(name, "tfstate"), self.path(name, "tfstate.backup"));
         if_exists(fs::rename(state, backup))?;
         File::open(&self.folder)?.sync_all()
@@ -157,7 +131,7 @@ impl States {
     /// Keeps the state, if there is one, as the version before. Whoever reads meanwhile sees the state.
     fn keep(&self, name: &Name) -> io::Result<()> {
         let (state, backup) = (self.path(name, "tfstate"), self.path(name, "tfstate.backup"));
-        let beside = self.folder.join(format!("{UNFINISHED}{}", name.0));
+        let beside = self.folder.join(format!("{UNFINISHED}{}", name.as_str()));
         if_exists(fs::remove_file(&beside))?;
         match if_exists(fs::hard_link(state, &beside))? {
             Some(()) => fs::rename(beside, backup),
@@ -180,8 +154,87 @@ impl States {
     }
 
     fn path(&self, name: &Name, extension: &str) -> PathBuf {
-        self.folder.join(format!("{}.{extension}", name.0))
+        self.folder.join(format!("{}.{extension}", name.as_str()))
     }
+}
+
+/// The folder as a store of the backend: a change has the state's turn to itself.
+#[derive(Debug, Clone)]
+pub(super) struct Folder {
+    states: Arc<States>,
+    turns: Arc<[Arc<Mutex<()>>; TURNS]>,
+}
+
+impl Folder {
+    pub(super) fn new(states: Arc<States>) -> Self {
+        Self { states, turns: Arc::new(std::array::from_fn(|_| Arc::default())) }
+    }
+
+    /// Checks that a state could be written.
+    pub(super) async fn check(&self) -> Result<(), Problem> {
+        self.on_disk(|states| states.check().map_err(|error| failing(&error))).await
+    }
+
+    /// Carries out this change in the state's turn, unless the fence is above the token.
+    async fn change_by(
+        &self,
+        name: &Name,
+        token: u64,
+        change: impl FnOnce(&States, &Name) -> io::Result<()> + Send + 'static,
+    ) -> Result<(), Problem> {
+        let turn = self.turn(name).await;
+        let name = name.clone();
+        self.on_disk(move |states| {
+            // A client that hangs up ends the request, but not this: the turn ends with the change.
+            let _turn = turn;
+            let fence = states.fence(&name).map_err(|error| failing(&error))?;
+            if admit(token, fence)? {
+                states.set_fence(&name, token).map_err(|error| failing(&error))?;
+            }
+            change(states, &name).map_err(|error| failing(&error))
+        })
+        .await
+    }
+
+    /// Works with files on a thread of its own.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&States) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let gone = |error| Err(Problem::new(ProblemType::Unavailable, format!("The folder was not reached: {error}.")));
+        let states = Arc::clone(&self.states);
+        spawn_blocking(move || work(&states)).await.unwrap_or_else(gone)
+    }
+
+    /// Waits for the turn to change a state.
+    async fn turn(&self, name: &Name) -> OwnedMutexGuard<()> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let place = hasher.finish() % self.turns.len() as u64;
+        Arc::clone(&self.turns[usize::try_from(place).unwrap_or(0)]).lock_owned().await
+    }
+}
+
+impl Store for Folder {
+    async fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Problem> {
+        let name = name.clone();
+        self.on_disk(move |states| states.read(&name).map_err(|error| failing(&error))).await
+    }
+
+    async fn change(&self, name: &Name, token: u64, change: Change) -> Result<(), Problem> {
+        let change = move |states: &States, name: &Name| match change {
+            Change::Raise => Ok(()),
+            Change::Write(state) => states.write(name, &state),
+            Change::Remove => states.remove(name),
+        };
+        self.change_by(name, token, change).await
+    }
+}
+
+fn failing(error: &io::Error) -> Problem {
+    tracing::error!(%error, "the folder of Terraform's states fails");
+    Problem::new(ProblemType::Unavailable, "The folder of the states fails. The log of the service says why.")
 }
 
 /// Whether somebody else than the owner may look at the folder's files or go into it.
@@ -210,16 +263,41 @@ fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
 
-    #[test]
-    fn name_is_refused_when_it_could_name_another_file() {
-        for name in ["network", "prod.eu-west-1", "a", "9_b"] {
-            assert_eq!(Name::parse(name).expect(name).key(), format!("terraform/{name}"));
-        }
-        for name in ["", ".hidden", "..", "a/b", "a\\b", "a\0", "ä", "-x", &"a".repeat(MAX_NAME_BYTES + 1)] {
-            assert_eq!(Name::parse(name).expect_err(name).field.as_deref(), Some("state"));
-        }
+    #[tokio::test]
+    async fn next_holder_waits_for_a_write_whose_client_hung_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let states = Folder::new(Arc::new(States::open(folder.path()).expect("free")));
+        let name = Name::parse("network").expect("plain");
+        let ((writing, written), (go, going)) = (channel(), channel());
+        let write = {
+            let (states, name) = (states.clone(), name.clone());
+            tokio::spawn(async move {
+                let slow = move |states: &States, name: &Name| {
+                    writing.send(()).expect("the test listens");
+                    going.recv().expect("the test goes on");
+                    states.write(name, b"late")
+                };
+                states.change_by(&name, 1, slow).await
+            })
+        };
+        spawn_blocking(move || written.recv()).await.expect("a thread").expect("it writes");
+        write.abort();
+        write.await.expect_err("its client hung up");
+        let mut next = Box::pin(states.change(&name, 2, Change::Raise));
+        timeout(Duration::from_millis(200), &mut next).await.expect_err("a write of the first is on its way");
+        go.send(()).expect("the write waits");
+        next.await.expect("granted");
+        assert_eq!(states.read(&name).await.expect("read").as_deref(), Some(&b"late"[..]));
+        let refused = states.change(&name, 1, Change::Write(b"later".to_vec())).await.expect_err("too late");
+        assert_eq!(refused.status, 409);
+        assert_eq!(states.read(&name).await.expect("read").as_deref(), Some(&b"late"[..]));
     }
 
     #[test]

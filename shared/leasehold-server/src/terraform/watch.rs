@@ -7,11 +7,11 @@ use std::time::Duration;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
 use leasehold_dynamodb::fresh_uuid;
+use leasehold_terraform::Name;
 use leasehold_wire::{AcquireRequest, GetRequest, Lock, LockState, ReleaseRequest, Secret};
 use tokio::time::{Instant, sleep};
 
 use super::is_without_heartbeats;
-use super::states::Name;
 
 /// The bounds of the pause between two looks, which is at most a quarter of the lease.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);

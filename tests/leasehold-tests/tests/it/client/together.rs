@@ -419,6 +419,50 @@ async fn job_that_fails_is_tried_again_unless_at_most_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn job_runs_once_in_each_period() {
+    let world = World::new().await;
+    let body = |text: &str| {
+        let text = text.to_owned();
+        async move |_| Ok::<_, Error>(Some(text.into_bytes()))
+    };
+    // The period of all that happens here has no end before the year 2069.
+    let century = Duration::from_hours(24 * 36_525);
+    let ran = world.client("ann").once_every("report", century, body("the report")).await.expect("reachable");
+    assert_eq!(ran, Once::Ran(Some(b"the report".to_vec())));
+    let again = world.client("bob").once_every("report", century, body("another")).await.expect("reachable");
+    let Once::AlreadyDone(lock) = again else { panic!("{again:?}") };
+    assert_eq!(lock.data.as_deref(), Some("the report"));
+    assert_eq!(lock.last_occurrence.as_deref(), Some("1970-01-01T00:00:00.000Z"), "as the other languages write it");
+    // The present hour begins later than the century.
+    let next = world.client("bob").once_every("report", SECOND * 3600, body("the next")).await.expect("reachable");
+    assert_eq!(next, Once::Ran(Some(b"the next".to_vec())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_of_a_period_does_not_wait_unless_it_is_told_to() {
+    let world = World::new().await;
+    let client = world.client("ann");
+    let day = SECOND * 86_400;
+    let failure = async |_| Err(client.get("nothing").await.expect_err("not there"));
+    let error = client.once_every("report", day, failure).await.expect_err("the error of the body");
+    assert_eq!(error.kind(), &ErrorKind::NotFound);
+    let holder = granted(&client, "report").await;
+    let other = world.client("bob");
+    let began = tokio::time::Instant::now();
+    let refused = other.once_every("report", day, async |_| Ok::<_, Error>(None)).await.expect("reachable");
+    let Once::Held(held) = refused else { panic!("{refused:?}") };
+    assert_eq!((held.lock.owner_name.as_str(), began.elapsed() < SECOND), ("ann", true));
+    let request = LockRequest::new("report").wait(Wait::Forever);
+    let (waited, ()) = tokio::join!(other.once_every(request, day, async |_| Ok::<_, Error>(None)), async {
+        sleep(SECOND * 5).await;
+        holder.release().await.expect("held");
+    });
+    assert_eq!(waited.expect("reachable"), Once::Ran(None), "a run that failed may be run again");
+    let short = other.once_every("report", SECOND / 2, async |_| Ok::<_, Error>(None)).await.expect_err("no period");
+    assert_eq!(short.kind(), &ErrorKind::InvalidRequest { field: Some("period".to_owned()) });
+}
+
+#[tokio::test(start_paused = true)]
 async fn several_locks_take_the_options_of_one() {
     let world = World::new().await;
     let network = Network::new(world.transport());

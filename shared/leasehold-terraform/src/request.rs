@@ -1,34 +1,36 @@
 //! A request of Terraform's `http` backend, and the document that describes a lock.
 
-use axum::body::Body;
-use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
-use hyper::http::request::Parts;
-use hyper::{Method, StatusCode};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode};
 use leasehold_api::access::Caller;
-use leasehold_wire::{Lock, Problem, ProblemType, Secret};
+use leasehold_api::http::problem_response;
+use leasehold_wire::{Lock, LockState, Problem, ProblemType, Secret};
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
-use super::states::Name;
-use super::{LEASE_USER, LOCK_PATH, PATH};
+use crate::{LEASE_USER, LOCK_PATH, Name};
 
-/// The largest state, in bytes.
-pub(super) const MAX_STATE_BYTES: usize = 8 * 1024 * 1024;
 /// The largest description of a lock, in bytes.
 const MAX_LOCK_BYTES: usize = 16 * 1024;
+/// The title of a refusal of a lock, for people.
+const HELD_TITLE: &str = "The state is locked";
 /// The longest name of a holder, in characters.
 const MAX_OWNER_CHARS: usize = 200;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub enum Action {
+    /// Reads the state.
     Read,
+    /// Replaces the state.
     Write,
+    /// Removes the state.
     Delete,
+    /// Acquires the lock.
     Lock,
+    /// Releases the lock, or breaks it.
     Unlock,
 }
 
@@ -46,42 +48,54 @@ impl Action {
         }
     }
 
-    /// The largest body, in bytes.
-    pub(super) fn max_body_bytes(self) -> usize {
-        if self == Self::Write { MAX_STATE_BYTES } else { MAX_LOCK_BYTES }
+    /// The largest body, in bytes, where a state has at most `max_state` bytes.
+    pub fn max_body_bytes(self, max_state: usize) -> usize {
+        if self == Self::Write { max_state } else { MAX_LOCK_BYTES }
     }
 }
 
 /// A request for one state.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) action: Action,
-    pub(super) caller: Caller,
-    pub(super) name: Name,
+pub struct Asked {
+    /// What it asks for.
+    pub action: Action,
+    /// The caller, who must have a right to the key of the lock.
+    pub caller: Caller,
+    /// The state.
+    pub name: Name,
     /// The lease id that the caller proves its possession by.
-    pub(super) lease_id: Option<Secret>,
+    pub lease_id: Option<Secret>,
     /// Whether the caller acquired the lock by itself, and renews it.
-    pub(super) is_run: bool,
+    pub is_run: bool,
 }
 
 impl Asked {
-    pub(super) fn parse(parts: &Parts) -> Result<Self, Problem> {
+    /// Reads a request, except its body.
+    ///
+    /// # Errors
+    /// `method-not-allowed`, `invalid-request`
+    pub fn parse(
+        method: &Method,
+        path: &str,
+        query: &str,
+        headers: &HeaderMap,
+        caller: Caller,
+    ) -> Result<Self, Problem> {
         #[derive(Deserialize)]
         struct Query {
             state: Option<String>,
             #[serde(rename = "ID", alias = "id")]
             id: Option<String>,
         }
-        let action = Action::of(&parts.method, parts.uri.path())?;
-        let query = parts.uri.query().unwrap_or_default();
+        let action = Action::of(method, path)?;
         let query: Query = serde_urlencoded::from_str(query).map_err(|error| {
             Problem::new(ProblemType::InvalidRequest, format!("The query cannot be read: {error}."))
         })?;
         let missing = || Problem::invalid("state", "Name the state in the address: /v1/terraform?state=NAME.");
-        let of_run = run_of(&parts.headers);
+        let of_run = run_of(headers);
         Ok(Self {
             action,
-            caller: parts.extensions.get().cloned().unwrap_or_else(Caller::unrestricted),
+            caller,
             name: Name::parse(&query.state.ok_or_else(missing)?)?,
             is_run: of_run.is_some(),
             lease_id: of_run.or_else(|| query.id.as_deref().map(lease_id_of)),
@@ -90,7 +104,7 @@ impl Asked {
 }
 
 /// The lease id of plain Terraform's lock.
-pub(super) fn lease_id_of(id: &str) -> Secret {
+pub(crate) fn lease_id_of(id: &str) -> Secret {
     Secret(format!("terraform-{id}"))
 }
 
@@ -100,10 +114,9 @@ fn run_of(headers: &HeaderMap) -> Option<Secret> {
     user.strip_prefix(LEASE_USER).map(|lease_id| Secret(lease_id.to_owned()))
 }
 
-/// The token of a request to these paths: Terraform sends it as a password.
-pub(crate) fn token(parts: &Parts) -> Option<String> {
-    let is_here = [PATH, LOCK_PATH].contains(&parts.uri.path());
-    is_here.then(|| basic(&parts.headers))?.map(|(_, password)| password)
+/// The password of a request, which is the caller's token.
+pub fn password(headers: &HeaderMap) -> Option<String> {
+    basic(headers).map(|(_, password)| password)
 }
 
 /// The user and the password of a request.
@@ -117,7 +130,7 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
 
 /// # Errors
 /// `invalid-request`, if the request says another checksum: its body was damaged on the way.
-pub(super) fn check_md5(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+pub(crate) fn check_md5(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
     let mut said = headers.get_all("content-md5").into_iter().peekable();
     if said.peek().is_none() {
         return Ok(());
@@ -132,10 +145,10 @@ pub(super) fn check_md5(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem>
 /// Terraform's description of a lock.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct LockInfo {
+pub(crate) struct LockInfo {
     /// Terraform's proof of possession. In a refusal: the holder, since Terraform shows nothing else.
     #[serde(rename = "ID", skip_serializing_if = "String::is_empty")]
-    pub(super) id: String,
+    pub(crate) id: String,
     operation: String,
     info: String,
     who: String,
@@ -148,7 +161,7 @@ pub(super) struct LockInfo {
 
 impl LockInfo {
     /// The description in a body. `force-unlock` sends none.
-    pub(super) fn parse(body: &[u8]) -> Result<Option<Self>, Problem> {
+    pub(crate) fn parse(body: &[u8]) -> Result<Option<Self>, Problem> {
         // Some clients write `null` for no description.
         if matches!(body.trim_ascii(), b"" | b"null") {
             return Ok(None);
@@ -161,13 +174,13 @@ impl LockInfo {
     }
 
     /// The holder's name, for people.
-    pub(super) fn owner(&self) -> String {
+    pub(crate) fn owner(&self) -> String {
         let owner: String = self.who.chars().take(MAX_OWNER_CHARS).collect();
         if owner.is_empty() { "terraform".to_owned() } else { owner }
     }
 
     /// The data of the lock, which everybody may read: without the secret.
-    pub(super) fn data(&self) -> String {
+    pub(crate) fn data(&self) -> String {
         let data = Self { id: String::new(), ..self.clone() };
         serde_json::to_string(&data).unwrap_or_default()
     }
@@ -185,8 +198,19 @@ impl LockInfo {
     }
 }
 
-/// A refusal: the problem, and with it the description of the lock, of which Terraform shows the `ID` and nothing else.
-pub(super) fn locked(problem: &Problem) -> Response {
+/// Returns a refusal: the problem, and where it is about the lock, with it the description of the lock, of which
+/// Terraform shows the `ID` and nothing else.
+pub fn refusal(problem: Problem) -> Response<Vec<u8>> {
+    match problem.problem_type {
+        ProblemType::Held => {
+            locked(&Problem { title: HELD_TITLE.to_owned(), detail: held_detail(&problem), ..problem })
+        }
+        ProblemType::Lost => locked(&problem),
+        _ => problem_response(&problem),
+    }
+}
+
+fn locked(problem: &Problem) -> Response<Vec<u8>> {
     #[derive(Serialize)]
     struct Both<'a> {
         #[serde(flatten)]
@@ -195,14 +219,23 @@ pub(super) fn locked(problem: &Problem) -> Response {
         info: LockInfo,
     }
     let nobody = || LockInfo { id: problem.detail.clone(), ..LockInfo::default() };
-    let held = problem.lock.as_deref().filter(|lock| lock.state == leasehold_wire::LockState::Held);
+    let held = problem.lock.as_deref().filter(|lock| lock.state == LockState::Held);
     let info = held.map_or_else(nobody, LockInfo::of);
     let document = serde_json::to_vec(&Both { problem, info }).unwrap_or_default();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::CONFLICT);
-    answer(status, "application/problem+json", Body::from(document))
+    answer(status, "application/problem+json", document)
 }
 
-pub(super) fn answer(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+/// What a user of Terraform can do about a lock that somebody holds.
+fn held_detail(problem: &Problem) -> String {
+    let owner = problem.lock.as_ref().map_or("someone else", |lock| lock.owner_name.as_str());
+    format!(
+        "The state is locked by {owner}. Wait for it with `-lock-timeout`, or with `leasehold terraform --wait`. Where its run is gone, \
+         `terraform force-unlock` frees it."
+    )
+}
+
+pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
