@@ -31,9 +31,22 @@ impl Listener {
         command
     }
 
-    /// Answers the one request of `command`. Returns the request's head in lower case, and the end of the command.
+    /// Answers the requests of `command` alike. Returns the first one's head in lower case, and the end of the command.
     async fn answer(&self, mut command: Command, status: &str, body: &str) -> (String, Ended) {
         let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built");
+        let head = self.answer_one(status, body).await;
+        let others = async {
+            loop {
+                self.answer_one(status, body).await;
+            }
+        };
+        tokio::select! {
+            ended = finish(process) => (head, ended),
+            () = others => unreachable!(),
+        }
+    }
+
+    async fn answer_one(&self, status: &str, body: &str) -> String {
         let (mut stream, _) = within(self.listener.accept()).await.expect("a connection");
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -43,7 +56,7 @@ impl Listener {
         }
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
         stream.write_all(answer.as_bytes()).await.expect("sent");
-        (String::from_utf8(head).expect("text").to_lowercase(), finish(process).await)
+        String::from_utf8(head).expect("text").to_lowercase()
     }
 
     /// Answers every request with a 503 while `command` runs. Returns the end of the command, and its time.
