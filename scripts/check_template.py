@@ -402,7 +402,7 @@ def check_terraform():
     expected = {objects: ["s3:DeleteObject", "s3:GetObject", "s3:PutObject"], json.dumps(arn): ["s3:ListBucket"]}
     assert granted == expected, granted
     # Without tokens its routes are as closed as all others.
-    for tokens, authorizer, expected in (
+    for tokens, authorizer, wanted in (
         ("[]", "AWS_IAM", "NONE"),
         ("[]", "JWT", "NONE"),
         ("", "AWS_IAM", {"Ref": "Authorizer"}),
@@ -414,7 +414,7 @@ def check_terraform():
             for _, route in stacks.of_type(resources, "AWS::ApiGatewayV2::Route")
             if "terraform" in route["RouteKey"]
         ]
-        assert len(routes) == 2 and all(route["AuthorizationType"] == expected for route in routes), (tokens, routes)
+        assert len(routes) == 2 and all(route["AuthorizationType"] == wanted for route in routes), (tokens, routes)
         named = {"AuthorizerId": {"Ref": "JwtAuthorizer"}} if authorizer == "JWT" and not tokens else {}
         assert all(named == {key: route[key] for key in route if key == "AuthorizerId"} for route in routes), routes
         [(_, api)] = stacks.of_type(resources, "AWS::ApiGateway::RestApi")

@@ -167,8 +167,8 @@ pub enum Change {
     Main,
     /// The write that creates the row, or takes a tombstone.
     Create(Option<Tombstone>),
-    /// The write that renews the caller's own holder, which an acquire or an enqueue finds, or a heartbeat whose permits
-    /// are back already.
+    /// The write that renews the caller's own holder, which an acquire or an enqueue finds, or a heartbeat whose
+    /// permits are back already.
     Renew,
     /// The write that grants the permits, which an enqueue finds free.
     Grant,
@@ -827,8 +827,8 @@ pub fn heartbeat(found: &Found, request: &Heartbeat, stamp: &Stamp, issued: &[St
     done(next, if is_shrunk { Change::Renew } else { Change::Main }, grant)
 }
 
-/// The heartbeat of a holder whose permits an earlier copy of the request returned: without a number it renews the lease,
-/// as every heartbeat does.
+/// The heartbeat of a holder whose permits an earlier copy of the request returned: without a number it renews the
+/// lease, as every heartbeat does.
 pub(crate) fn shrunk(request: &Heartbeat) -> Heartbeat {
     let shrink = request.shrink.map(|shrink| if request.sequence.is_none() { shrink.done() } else { shrink });
     Heartbeat { shrink, ..request.clone() }
