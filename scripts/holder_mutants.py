@@ -652,7 +652,7 @@ def of_rust(folder: pathlib.Path) -> tuple[list[str], pathlib.Path, dict[str, st
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, names.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
     command = ["cargo", "test", "--quiet", "-p", "leasehold-recorder", "--test", "traces", "--", "of_each_trace"]
     return command, folder, {"CARGO_TARGET_DIR": target}
