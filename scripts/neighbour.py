@@ -29,7 +29,8 @@ from steady import Seen, Steady, figures, share
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
-MAX_MEGABYTES = 128
+MAX_MEGABYTES = 160 if "/debug/" in BINARY else 128
+"""The most memory. A debug build has more pages of its program, and larger frames."""
 PAUSE = 0.5
 """Seconds between two heartbeats of one holder."""
 LATE_MS = 3000

@@ -30,7 +30,7 @@ BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPLAINED = {"held", "lost", "condition-failed"}
 VARYING = {"recordVersionNumber": str, "fencingToken": int, "token": int, "transactionId": str}
 NUMBER = re.compile(r"\d{16}")
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 600
 
 
 def steps(page, section):

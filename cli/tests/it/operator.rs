@@ -126,7 +126,8 @@ async fn restored_service_gives_no_old_token_again() {
 async fn backup_and_restore_replace_nothing() {
     let folder = folder();
     let serve = Serve::on_file(folder.path(), "leasehold.db").await;
-    serve.acquire("held", "holder").await;
+    let held = json!({ "key": "held", "ownerName": "an owner", "leaseId": "holder" });
+    assert_eq!(serve.post("/v1/acquire", &held).await.0, 200);
     serve.kill_9().await;
     std::fs::write(folder.path().join("there"), "mine").expect("written");
     symlink(folder.path().join("nowhere"), folder.path().join("link")).expect("linked");
@@ -142,6 +143,10 @@ async fn backup_and_restore_replace_nothing() {
         assert!(ended.status == 1 && ended.stderr.contains(part), "{args:?}: {ended:?}");
     }
     assert_eq!(std::fs::read_to_string(folder.path().join("there")).expect("text"), "mine");
+    assert_eq!(in_folder(folder.path(), &["backup", "damaged.db"]).await.status, 0);
+    flip_owner(&folder.path().join("damaged.db"));
+    let ended = in_folder(folder.path(), &["restore", "damaged.db", "--db", "new.db"]).await;
+    assert!(ended.status == 1 && ended.stderr.contains("damaged"), "{ended:?}");
     // The log of another database would be taken for that of the new one.
     std::fs::write(folder.path().join("new.db-wal"), "old").expect("written");
     assert_eq!(in_folder(folder.path(), &["backup", "b.db"]).await.status, 0);
@@ -150,6 +155,17 @@ async fn backup_and_restore_replace_nothing() {
     let names: BTreeSet<_> =
         std::fs::read_dir(folder.path()).expect("readable").map(|it| it.expect("a name").file_name()).collect();
     assert!(names.iter().all(|name| !name.to_string_lossy().starts_with(".leasehold")), "{names:?}");
+}
+
+/// Changes a letter of the owner's name, wherever it is in this file.
+fn flip_owner(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("readable");
+    let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(b"an owner")).collect();
+    assert!(!places.is_empty(), "the row is there");
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    std::fs::write(path, bytes).expect("written");
 }
 
 /// `leasehold serve` as systemd starts it: the port is open already, as descriptor 3.

@@ -740,7 +740,9 @@ async fn item_stays_when_somebody_still_writes_it() {
         // A client that does not know the time to live.
         let update = client.update_item().table_name(TABLE).key("key", text("written"));
         let update = update.update_expression("SET version = :v").expression_attribute_values(":v", time(round));
-        update.send().await.unwrap();
+        // A deletion between two updates would show.
+        let update = update.condition_expression("attribute_exists(#until)");
+        update.expression_attribute_names("#until", "until").send().await.unwrap();
         rounds.round(NOW).await.unwrap();
     }
     assert_eq!(keys(&client, TABLE).await, ["written"]);

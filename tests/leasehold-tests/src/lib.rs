@@ -23,7 +23,7 @@ use serde_json::Value;
 pub use faults::{COMMON, Fates, Fault, Faults, Kind, Sent, without_token};
 pub use permits::{PermitEvent, check_permits};
 pub use seeds::run_seeds;
-pub use world::{World, acquire, heartbeat, key, lease_id, release};
+pub use world::{EPOCH_MS, World, acquire, heartbeat, key, lease_id, release};
 
 /// An answer of a function, as the JSON document that its caller reads.
 pub fn json_of(answer: impl Serialize) -> Value {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::Faults;
 
 /// The start of the virtual clock: 2026-01-01, in epoch milliseconds.
-pub(crate) const EPOCH_MS: u64 = 1_767_225_600_000;
+pub const EPOCH_MS: u64 = 1_767_225_600_000;
 
 /// A lock table on the embedded engine, with faults in between.
 pub struct World {

@@ -26,6 +26,7 @@ mod property;
 mod property_bench;
 mod refusals;
 mod regions;
+mod restored;
 mod semaphore;
 mod semaphore_property;
 mod simulation;
