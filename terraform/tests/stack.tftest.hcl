@@ -89,11 +89,11 @@ run "defaults" {
     error_message = "A heartbeat leads to the function of those who hold."
   }
   assert {
-    condition     = jsondecode(aws_iam_role_policy.hold_table[0].policy).Statement[0].Action == ["dynamodb:UpdateItem"] && contains(jsondecode(aws_iam_role_policy.hold_table[0].policy).Statement[0].Condition["ForAllValues:StringNotEquals"]["dynamodb:Attributes"], "capacity")
+    condition     = jsondecode(aws_iam_role_policy.hold_table[0].policy).Statement[0].Action == ["dynamodb:DescribeTable", "dynamodb:UpdateItem"] && contains(jsondecode(aws_iam_role_policy.hold_table[0].policy).Statement[0].Condition["ForAllValues:StringNotEquals"]["dynamodb:Attributes"], "capacity")
     error_message = "The role of those who hold may write, and not the attributes of others."
   }
   assert {
-    condition     = toset(jsondecode(aws_iam_role_policy.read_table.policy).Statement[0].Action) == toset(["dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"])
+    condition     = toset(jsondecode(aws_iam_role_policy.read_table.policy).Statement[0].Action) == toset(["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:Query", "dynamodb:Scan"])
     error_message = "The function that reads may do no more."
   }
   assert {
