@@ -123,6 +123,25 @@ async fn guard_believes_after_a_freeze_once_a_heartbeat_answered() {
 }
 
 #[tokio::test]
+async fn heartbeat_follows_a_freeze_by_itself() {
+    const LONG: Duration = Duration::from_mins(30);
+    let locks = locks().await;
+    let handler = async |locked: Locked<Value>| {
+        freeze();
+        assert!(!locked.guard.valid());
+        // Without the freeze, the next one would be due after minutes.
+        while !locked.guard.valid() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok::<_, Error>(())
+    };
+    let layer = LockLayer::new(locks.client.clone(), key_of).lease(LONG);
+    let mut service = layer.layer(service_fn(handler));
+    let worked = tokio::time::timeout(MINUTE, service.call(event(json!({ "id": 7 }), LONG))).await;
+    worked.expect("a heartbeat was sent at once").unwrap();
+}
+
+#[tokio::test]
 async fn heartbeat_from_before_a_freeze_proves_nothing() {
     let locks = locks().await;
     let handler = async |locked: Locked<Value>| {
