@@ -22,10 +22,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lib"))
-from steady import Seen, Steady, figures, share
+from steady import Connection, Refused, Seen, Steady, figures, share
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("LEASEHOLD_BINARY", str(ROOT / "target" / "debug" / "leasehold"))
@@ -51,10 +50,6 @@ def options() -> argparse.Namespace:
 
 
 OPTIONS = options()
-
-
-class Refused(Exception):
-    """An answer other than 200."""
 
 
 class Service:
@@ -131,37 +126,19 @@ def place(url: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class Caller:
-    """A client with one connection, which it makes anew when the service has closed it."""
+class Caller(Connection):
+    """A client with one connection."""
 
     def __init__(self, service: Service, token: str) -> None:
-        """Connects with the first call."""
-        self.service, self.token = service, token
-        self.connection = HTTPConnection(*service.address, timeout=30)
-
-    def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Posts a request. Raises `Refused` unless the answer is 200."""
-        headers = {"Authorization": f"Bearer {self.service.tokens[self.token]}", "Content-Type": "application/json"}
-        for attempt in range(3):
-            try:
-                self.connection.request("POST", path, json.dumps(body), headers)
-                answer = self.connection.getresponse()
-                document = json.loads(answer.read())
-            except (HTTPException, OSError):
-                self.connection.close()
-                if attempt == 2:
-                    raise
-                continue
-            if answer.status != 200:
-                raise Refused(f"{answer.status} {document}")
-            return document
-        raise AssertionError
+        """Connects with the first request."""
+        super().__init__("{}:{}".format(*service.address), service.tokens[token])
+        self.owner = token
 
     def cycle(self, key: str) -> None:
         """Acquires and releases a lock."""
         lease_id = str(uuid.uuid4())
-        self.call("/v1/acquire", {"key": key, "ownerName": self.token, "leaseId": lease_id})
-        self.call("/v1/release", {"key": key, "leaseId": lease_id})
+        self.request("POST", "/v1/acquire", {"key": key, "ownerName": self.owner, "leaseId": lease_id})
+        self.request("POST", "/v1/release", {"key": key, "leaseId": lease_id})
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
@@ -231,7 +208,9 @@ def heavy_transactions(service: Service, end: float) -> None:
     beside(
         4,
         end,
-        lambda number: void(callers[number].call("/v1/transactions/begin", {"requests": checks, "commit": True})),
+        lambda number: void(
+            callers[number].request("POST", "/v1/transactions/begin", {"requests": checks, "commit": True})
+        ),
     )
 
 
@@ -352,7 +331,9 @@ def fill(service: Service) -> None:
     caller = Caller(service, "neighbour")
     for index in range(60):
         key = f"large/{index}"
-        caller.call("/v1/acquire", {"key": key, "ownerName": "neighbour", "leaseId": key, "data": "x" * 200_000})
+        caller.request(
+            "POST", "/v1/acquire", {"key": key, "ownerName": "neighbour", "leaseId": key, "data": "x" * 200_000}
+        )
 
 
 def cost(service: Service, cycles: int = 200) -> float:
@@ -371,7 +352,7 @@ def broken_token_file(service: Service) -> None:
     is_refused = False
     while time.monotonic() < deadline:
         try:
-            caller.call("/v1/want", {"key": "steady/0", "ownerName": "observer"})
+            caller.request("POST", "/v1/want", {"key": "steady/0", "ownerName": "observer"})
         except Refused as refused:
             assert str(refused).startswith("503"), refused
             is_refused = True

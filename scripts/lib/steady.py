@@ -81,24 +81,19 @@ def figures(latencies: Sequence[float]) -> str:
     return " / ".join(f"{share(latencies, thousandths):.0f}" for thousandths in (500, 990, 999, 1000))
 
 
-class Caller(threading.Thread):
-    """Repeats one request over one connection, which it makes anew when the service has closed it."""
+class Connection:
+    """A connection that is made anew when the service has closed it."""
 
-    def __init__(self, address: str, pause: float) -> None:
-        """Connects with the first call."""
-        super().__init__(daemon=True)
-        self.connection, self.pause = HTTPConnection(address, timeout=30), pause
-        self.latencies: list[float] = []
-        self.failures: list[str] = []
+    def __init__(self, address: str, token: str = "") -> None:
+        """Connects with the first request."""
+        self.connection = HTTPConnection(address, timeout=30)
+        self.headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
-    def call(self, method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, object]:
+    def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, object]:
         """Sends a request. Raises `Refused` unless the answer is 200."""
-        headers = {"Content-Type": "application/json"}
-        if token := os.environ.get("TOKEN"):
-            headers["Authorization"] = f"Bearer {token}"
         for attempt in range(3):
             try:
-                self.connection.request(method, path, None if body is None else json.dumps(body), headers)
+                self.connection.request(method, path, None if body is None else json.dumps(body), self.headers)
                 answer = self.connection.getresponse()
                 document: dict[str, object] = json.loads(answer.read())
             except (HTTPException, OSError):
@@ -110,6 +105,17 @@ class Caller(threading.Thread):
                 raise Refused(f"{answer.status} {document}")
             return document
         raise AssertionError
+
+
+class Caller(threading.Thread):
+    """Repeats one request over one connection."""
+
+    def __init__(self, address: str, pause: float) -> None:
+        """Connects with the first call."""
+        super().__init__(daemon=True)
+        self.call, self.pause = Connection(address, os.environ.get("TOKEN", "")).request, pause
+        self.latencies: list[float] = []
+        self.failures: list[str] = []
 
     def ask(self) -> None:
         """Makes the request once."""
