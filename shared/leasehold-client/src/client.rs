@@ -1,7 +1,10 @@
 //! One caller of the service, and all the locks that it holds.
+//!
+//! This file alone sees what a client consists of: `Remote` sends its requests, `Memory` knows what it has seen,
+//! `HeldLocks` what it holds, and `Keeper` runs its work in the background. The methods of a feature stand beside the
+//! feature, and reach these values by name: `acquire.rs`, `election.rs`, `once.rs`, `together.rs`, `watching.rs`,
+//! `semaphore`, `transactions`. A value between a feature and the client would only pass the calls on.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +25,7 @@ use tokio::time::timeout_at;
 use crate::clock::{Instant, deadline, fresh_uuid, millis, sleep};
 use crate::error::ending;
 use crate::guard::work_under;
+use crate::held_locks::HeldLocks;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
 use crate::lease::{Granted, Lease, Sending};
@@ -57,21 +61,6 @@ struct Inner {
     held: Mutex<HeldLocks>,
     keeper: Keeper,
     closing: Notify,
-}
-
-/// All locks that one client holds.
-#[derive(Default)]
-struct HeldLocks {
-    /// The locks, by key and lease id.
-    shared: HashMap<(LockKey, Secret), Shared>,
-    /// Whether the client is closed, and accepts no more locks.
-    closed: bool,
-}
-
-/// A held lock, and the number of guards that share it.
-struct Shared {
-    lease: Arc<Lease>,
-    guards: usize,
 }
 
 /// The answer to a heartbeat under a lease id that has no guard here.
@@ -527,9 +516,8 @@ impl Client {
         // All releases are sent before the first answer is awaited.
         let releases: Vec<_> = {
             let mut held = self.held();
-            held.closed = true;
+            let leases = held.close();
             self.0.closing.notify_waiters();
-            let leases: Vec<_> = held.shared.drain().map(|(_, shared)| shared.lease).collect();
             let revoked = leases.into_iter().filter(|lease| lease.revoke(lease.released()).is_ok());
             revoked.map(|lease| (self.send_release(&lease, Release::new()), lease)).collect()
         };
@@ -587,7 +575,7 @@ impl Client {
     /// # Errors
     /// `Closed`
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.held().closed { Err(Error::closed()) } else { Ok(()) }
+        if self.held().is_closed() { Err(Error::closed()) } else { Ok(()) }
     }
 
     /// The notification that the client is closed.
@@ -619,11 +607,11 @@ impl Client {
         }
         let lease = Arc::new(lease);
         let mut held = self.held();
-        if held.closed {
+        if held.is_closed() {
             drop(self.send_release(&lease, Release::new()));
             return Err(Error::closed());
         }
-        held.shared.insert(lease.name(), Shared { lease: Arc::clone(&lease), guards: 1 });
+        held.add(&lease);
         self.keep_with(&lease, lease.start(keeping));
         Ok(Guard::new(self.clone(), lease))
     }
@@ -646,11 +634,8 @@ impl Client {
 
     /// Returns another guard of a lock that this client holds already.
     pub(crate) fn share(&self, key: &LockKey) -> Option<Guard> {
-        let mut held = self.held();
-        let is_of_key = |lease: &Lease| lease.subject == Subject::Lock && lease.key == *key && lease.is_held();
-        let shared = held.shared.values_mut().find(|shared| is_of_key(&shared.lease))?;
-        shared.guards += 1;
-        Some(Guard::new(self.clone(), Arc::clone(&shared.lease)))
+        let lease = self.held().share(key)?;
+        Some(Guard::new(self.clone(), lease))
     }
 
     /// Removes one guard. The last guard calls `end`, which ends the lease before another caller can share it. Returns
@@ -664,16 +649,7 @@ impl Client {
         end: impl FnOnce(&Lease) -> Result<(), Error>,
     ) -> Result<bool, Error> {
         let mut held = self.held();
-        if let Entry::Occupied(mut entry) = held.shared.entry(lease.name())
-            && Arc::ptr_eq(&entry.get().lease, lease)
-        {
-            entry.get_mut().guards -= 1;
-            if entry.get().guards > 0 {
-                return Ok(false);
-            }
-            entry.remove();
-        }
-        end(lease).map(|()| true)
+        if held.remove(lease) { end(lease).map(|()| true) } else { Ok(false) }
     }
 
     /// Removes one guard. The last guard's release is queued before this function returns; the future waits for the
@@ -745,12 +721,12 @@ impl Client {
 
     /// Whether this client holds this lease.
     pub(crate) fn keeps(&self, lease: &Arc<Lease>) -> bool {
-        self.held().shared.get(&lease.name()).is_some_and(|shared| Arc::ptr_eq(&shared.lease, lease)) && lease.is_held()
+        self.held().has(lease)
     }
 
     /// Whether this client itself holds the lock.
     pub(crate) fn holds(&self, key: &LockKey) -> bool {
-        self.held().shared.values().any(|shared| shared.lease.subject == Subject::Lock && shared.lease.key == *key)
+        self.held().has_lock(key)
     }
 
     fn held(&self) -> MutexGuard<'_, HeldLocks> {

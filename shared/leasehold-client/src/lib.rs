@@ -93,6 +93,7 @@ mod flow;
 mod guard;
 #[cfg(feature = "lambda-runtime")]
 pub mod handlers;
+mod held_locks;
 mod http_transport;
 mod keeper;
 mod keeping;
