@@ -119,7 +119,6 @@ pub(crate) use asking;
 
 /// How to ask for a lock, and how long to wait for it.
 #[derive(Debug, Clone, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct RequestArgs {
     /// Wait this long for a held lock, or `forever`. Default: the holder's lease and two seconds, which outlives a dead
     /// holder. A service that cannot be reached is tried for this time, too: by default for 1.5 s only.

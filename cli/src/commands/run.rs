@@ -177,7 +177,6 @@ struct KeysArgs {
 /// How many others may hold the key at the same time.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Instead of a plain lock")]
-#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 struct SharingArgs {
     /// Take this many permits of a semaphore. Default, where --of is given: 1.
     #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..))]

@@ -30,7 +30,6 @@ use crate::systemd;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
 #[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one. A socket of systemd comes before this.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]

@@ -88,7 +88,6 @@ pub(crate) type OnWait = Arc<dyn Fn(&Waiting<'_>) + Send + Sync>;
 
 /// A request for a lock. `"Moe".into()` is the lock Moe, with the client's defaults.
 #[derive(Clone)]
-#[allow(clippy::struct_excessive_bools, reason = "independent options, each set by a method of its own")]
 pub struct LockRequest {
     pub(crate) key: LockKey,
     pub(crate) owner_name: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::jitter;
+use crate::{jitter, pause_for};
 
 /// The first attempt and two more. Three attempts survive a single lost packet or a node that fails over. A caller that
 /// gets `unavailable` after that gets it within four seconds.
@@ -35,8 +35,7 @@ where
 }
 
 /// Sleeps before another attempt, with full jitter. `failures` is the number of failed attempts so far.
-#[allow(clippy::disallowed_methods, reason = "the pause between attempts")]
 pub async fn pause(failures: u32) {
     let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);
-    tokio::time::sleep(jitter(FIRST_BACKOFF * 2_u32.pow(doublings))).await;
+    pause_for(jitter(FIRST_BACKOFF * 2_u32.pow(doublings))).await;
 }

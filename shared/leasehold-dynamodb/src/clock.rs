@@ -48,6 +48,11 @@ pub fn fresh_uuid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
+/// Waits for any duration before something is tried, or looked at, once more. It follows tokio's paused clock.
+pub async fn pause_for(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// Full jitter: a pause drawn evenly from zero to `ceiling`, any duration, so that callers which failed together do not
 /// retry together.
 pub fn jitter(ceiling: Duration) -> Duration {

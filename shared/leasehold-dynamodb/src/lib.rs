@@ -20,7 +20,7 @@ mod tables;
 
 pub use attempts::{MAX_ATTEMPTS, pause, repeat};
 pub use client::{configure, connect};
-pub use clock::{Clock, fresh_uuid, jitter};
+pub use clock::{Clock, fresh_uuid, jitter, pause_for};
 pub use failure::{Failure, FailureKind, error_chain, is_about_size};
 pub use regions::{Regions, regions};
 pub use tables::{Index, Key, TableDefinition, check_table, ensure_table};

@@ -8,7 +8,7 @@ use aws_sdk_dynamodb::types::{
     ScalarAttributeType, TableDescription, TableStatus, TimeToLiveSpecification,
 };
 
-use crate::{Failure, FailureKind, Regions};
+use crate::{Failure, FailureKind, Regions, pause_for};
 
 /// DynamoDB creates a table in about ten seconds; a minute indicates a fault.
 const MAX_LOOKS: u32 = 120;
@@ -136,7 +136,6 @@ fn index(index: &Index<'_>) -> Result<GlobalSecondaryIndex, Failure> {
     Ok(builder.projection(keys_only).build()?)
 }
 
-#[allow(clippy::disallowed_methods, reason = "polling for a state that DynamoDB does not announce")]
 async fn wait_until_active(client: &Client, name: &str) -> Result<(), Failure> {
     for _ in 0..MAX_LOOKS {
         let output = client.describe_table().table_name(name).send().await;
@@ -145,7 +144,8 @@ async fn wait_until_active(client: &Client, name: &str) -> Result<(), Failure> {
         if looked?.table.and_then(|table| table.table_status) == Some(TableStatus::Active) {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        // DynamoDB does not announce it.
+        pause_for(LOOK_INTERVAL).await;
     }
     Err(Failure::unavailable(format!("The table {name} did not become active within a minute.")))
 }

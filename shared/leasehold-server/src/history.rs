@@ -5,11 +5,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use leasehold_api::{Recorder, image};
-use leasehold_dynamodb::Clock;
+use leasehold_dynamodb::{Clock, pause_for};
 use leasehold_engine::Change;
 use leasehold_protocol::history::RowChange;
 use tokio::sync::mpsc::Receiver;
-use tokio::time::sleep;
 
 /// The changes that are recorded at a time.
 const BATCH: usize = 500;
@@ -50,14 +49,13 @@ impl History {
     }
 
     /// Records changes, again and again where the table refuses: a change has one place.
-    #[allow(clippy::disallowed_methods, reason = "the pause after a failure")]
     async fn record(&self, changes: Vec<RowChange>, is_stopping: bool) {
         while let Err(error) = self.recorder.record(changes.clone()).await {
             tracing::warn!(error = error.for_log(), "a part of the history is not recorded yet");
             if is_stopping {
                 return;
             }
-            sleep(PAUSE).await;
+            pause_for(PAUSE).await;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Conflicts: the patience of one transaction with another one that holds its items.
 
-use std::time::Duration;
+use leasehold_dynamodb::pause_for;
 
 use crate::attributes::ItemLock;
 use crate::complete::free;
@@ -65,11 +65,6 @@ pub(crate) async fn resolve(
             settler.settle(other, Wanted::rollback(reason)).await?;
             return Ok(StepResult::Waited);
         };
-        look_again_after(pause).await;
+        pause_for(pause).await;
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "the pause between two looks")]
-async fn look_again_after(pause: Duration) {
-    tokio::time::sleep(pause).await;
 }

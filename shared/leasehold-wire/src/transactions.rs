@@ -7,6 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Whether a member has its default, and is left out.
+fn is_default<T: Default + PartialEq>(member: &T) -> bool {
+    *member == T::default()
+}
+
 /// Attribute values by name: an item, a key, or the values of placeholders.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -126,10 +131,10 @@ pub struct Put {
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
-    #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
     /// The state of the item to return: `NONE`, `ALL_OLD` or `ALL_NEW`.
-    #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values: ReturnValues,
 }
 
@@ -154,10 +159,10 @@ pub struct Update {
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
-    #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
     /// The state of the item to return: `NONE`, `ALL_OLD`, `ALL_NEW`, `UPDATED_OLD` or `UPDATED_NEW`.
-    #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values: ReturnValues,
 }
 
@@ -180,10 +185,10 @@ pub struct Delete {
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
-    #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
     /// The state of the item to return: `NONE` or `ALL_OLD`.
-    #[serde(default, skip_serializing_if = "ReturnValues::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values: ReturnValues,
 }
 
@@ -205,7 +210,7 @@ pub struct ConditionCheck {
     #[serde(default, skip_serializing_if = "Item::is_empty")]
     pub expression_attribute_values: Item,
     /// Whether the problem `condition-failed` shows the item.
-    #[serde(default, skip_serializing_if = "ReturnOnFailure::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub return_values_on_condition_check_failure: ReturnOnFailure,
 }
 
@@ -256,14 +261,6 @@ pub enum ReturnValues {
     UpdatedNew,
 }
 
-impl ReturnValues {
-    /// Whether the value is the default.
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-    pub fn is_none(&self) -> bool {
-        *self == Self::None
-    }
-}
-
 /// Whether the answer to a failed condition contains the item.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -274,14 +271,6 @@ pub enum ReturnOnFailure {
     None,
     /// The answer contains the existing item.
     AllOld,
-}
-
-impl ReturnOnFailure {
-    /// Whether the value is the default.
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-    pub fn is_none(&self) -> bool {
-        *self == Self::None
-    }
 }
 
 /// Whether an answer tells the capacity that the call consumed.

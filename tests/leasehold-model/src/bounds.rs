@@ -2,7 +2,6 @@
 
 /// The bounds of one exploration. All times are milliseconds.
 #[derive(Debug, Clone, Copy)]
-#[allow(clippy::struct_excessive_bools, reason = "each says whether something happens at all")]
 pub struct Bounds {
     /// The name, for reports.
     pub name: &'static str,

@@ -6,6 +6,8 @@
 //!
 //! [Runtime API]: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test or benchmark that cannot go on stops")]
+
 mod invoke_api;
 mod s3;
 
@@ -144,7 +146,6 @@ impl Sandbox {
     ///
     /// # Panics
     /// As [`Sandbox::invoke`].
-    #[allow(clippy::expect_used, clippy::panic, reason = "a test or benchmark that cannot go on stops")]
     pub async fn invoke_with(&mut self, event: Value, client_context: Option<Value>) -> (Answer, Duration) {
         let waiting = match self.waiting.take() {
             Some(waiting) => waiting,
@@ -181,7 +182,6 @@ impl Sandbox {
         self.process.kill().await
     }
 
-    #[allow(clippy::expect_used, reason = "a test or benchmark that cannot go on stops")]
     async fn call(&mut self) -> Call {
         timeout(ANSWER_LIMIT, self.calls.recv()).await.expect("in time").expect("the server runs")
     }

@@ -66,7 +66,6 @@ impl Held {
     ///
     /// # Panics
     /// Panics if the bucket ends before.
-    #[allow(clippy::expect_used, reason = "a test that cannot go on stops")]
     pub async fn arrived(self) -> oneshot::Sender<()> {
         self.arrived.await.expect("the bucket is there");
         self.open

@@ -56,8 +56,7 @@ impl Record {
     /// The result is no JSON.
     pub(super) fn new(payload: String, until: u64, result: &impl Serialize) -> Result<Self, Error> {
         let result = serde_json::to_value(result).map_err(|error| Error::invalid("result", error.to_string()))?;
-        #[allow(clippy::cast_precision_loss, reason = "milliseconds since 1970 are whole numbers of a double")]
-        Ok(Self { payload, until: until as f64, result })
+        Ok(Self { payload, until: number(until), result })
     }
 
     /// Reads the record of a lock.
@@ -82,9 +81,7 @@ impl Record {
 
     /// Whether the result counts at this time, in milliseconds since 1970.
     pub(super) fn counts_at(&self, epoch_ms: u64) -> bool {
-        #[allow(clippy::cast_precision_loss, reason = "as above")]
-        let now = epoch_ms as f64;
-        now < self.until
+        number(epoch_ms) < self.until
     }
 
     /// Checks that the payload is the same.
@@ -106,6 +103,12 @@ impl Record {
     pub(super) fn read<R: DeserializeOwned>(self) -> Result<R, Error> {
         serde_json::from_value(self.result).map_err(|error| Error::new(ErrorKind::CorruptRecord, error.to_string()))
     }
+}
+
+/// A number of JSON.
+#[allow(clippy::cast_precision_loss, reason = "milliseconds since 1970 are whole numbers of a double")]
+fn number(epoch_ms: u64) -> f64 {
+    epoch_ms as f64
 }
 
 #[cfg(test)]

@@ -8,14 +8,14 @@ use std::time::Duration;
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use leasehold_api::access::Caller;
 use leasehold_api::{Routed, TransactionService, direct, document, no_transactions};
-use leasehold_dynamodb::Clock;
+use leasehold_dynamodb::{Clock, pause_for};
 use leasehold_transactions::Transactions;
 use leasehold_wire::Problem;
 use leasehold_wire::operation::{Family, SWEEP};
 use leasehold_wire::transactions::{SweepRequest, SweepResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::{print, start, time_left};
@@ -120,11 +120,10 @@ pub async fn answer_sweep(
 
 /// Sweeps, and once more after the idle time if the first sweep saw open transactions and `time` allows it: another
 /// process may get the next event.
-#[allow(clippy::disallowed_methods, reason = "the time between two looks at a transaction")]
 async fn sweep_twice(service: &TransactionService, time: Duration, total: &mut SweepResponse) -> Result<(), Problem> {
     sweep_all(service, total).await?;
     if total.watched > 0 && service.idle_time() < time {
-        sleep(service.idle_time()).await;
+        pause_for(service.idle_time()).await;
         total.more = true;
         sweep_all(service, total).await?;
     }

@@ -17,9 +17,9 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::{Method, Request, StatusCode};
-use leasehold_dynamodb::{Clock, error_chain};
+use leasehold_dynamodb::{Clock, error_chain, pause_for};
 use leasehold_wire::{Problem, ProblemType};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// The longest wait for an answer, body included. Three attempts fit into the time of the function.
 const ATTEMPT: Duration = Duration::from_secs(8);
@@ -138,7 +138,6 @@ impl S3 {
         Ok(keys.map(|(key, _)| key.to_owned()).collect())
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the pause between two attempts")]
     async fn send(&self, method: Method, path: &str, only: Option<Only<'_>>, body: &[u8]) -> Result<Answer, Problem> {
         let mut pause = PAUSE;
         for attempt in 1.. {
@@ -152,7 +151,7 @@ impl S3 {
                     tracing::error!(error, "no answer from S3");
                     break;
                 }
-                Ok(_) | Err(_) => sleep(pause).await,
+                Ok(_) | Err(_) => pause_for(pause).await,
             }
             pause *= 2;
         }
