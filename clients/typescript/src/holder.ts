@@ -70,7 +70,7 @@ export interface Grant {
 }
 
 /** A heartbeat that a caller waits for. */
-interface Wish<Change> {
+interface Renewal<Change> {
   readonly call: number;
   readonly change: Change;
   /** A new lease. */
@@ -91,7 +91,7 @@ export type Return = { readonly type: "done" | "failed" } | { readonly type: "lo
 
 export type Event<Change> =
   /** A caller wants a heartbeat with this change. */
-  | ({ readonly type: "renew" } & Wish<Change>)
+  | ({ readonly type: "renew" } & Renewal<Change>)
   /** A caller waits for its heartbeat no more. */
   | { readonly type: "leave"; readonly call: number }
   | { readonly type: "answer"; readonly send: number; readonly reply: Reply }
@@ -177,7 +177,7 @@ export class Holder<Change> {
   #faith = -Infinity;
   #holdEnds = Infinity;
   #sends = 0;
-  #wishes: Wish<Change>[] = [];
+  #renewals: Renewal<Change>[] = [];
   /** The time of the next heartbeat. `undefined`: one is under way, or the caller sends them. */
   #due: number | undefined;
   #failures = 0;
@@ -265,7 +265,7 @@ export class Holder<Change> {
           actions.push({ type: "finish", call: event.call, outcome: { type: "ended" } });
           return "asked-too-late";
         }
-        this.#wishes.push(event);
+        this.#renewals.push(event);
         if (this.underWay !== undefined) return "queued";
         this.#beat(now, chance, actions);
         return "asked";
@@ -311,9 +311,9 @@ export class Holder<Change> {
   }
 
   #leave(call: number): string {
-    const left = this.#wishes.filter((wish) => wish.call !== call);
-    if (left.length === this.#wishes.length) return "stale";
-    this.#wishes = left;
+    const left = this.#renewals.filter((renewal) => renewal.call !== call);
+    if (left.length === this.#renewals.length) return "stale";
+    this.#renewals = left;
     if (left.length === 0 && this.terms.beats === "manual") this.#due = undefined;
     return "left";
   }
@@ -400,7 +400,7 @@ export class Holder<Change> {
     actions.push({ type: "renewed", send });
     this.#renewed(turn.firstSent, lease);
     this.#finish(turn.body.call, { type: "renewed" }, actions);
-    if (this.#wishes.length === 0) {
+    if (this.#renewals.length === 0) {
       this.#nextBeat(chance);
       return "renewed";
     }
@@ -467,13 +467,13 @@ export class Holder<Change> {
     this.#failures += 1;
     const pause = retryPause(this.#failures, retryAfter, chance.fraction("backoff"));
     const next = now + Math.floor(heartbeatRetryPause(pause, this.until - now));
-    this.#due = this.terms.beats !== "manual" || this.#wishes.length > 0 ? next : undefined;
+    this.#due = this.terms.beats !== "manual" || this.#renewals.length > 0 ? next : undefined;
   }
 
   /** Sends the open heartbeat again, or a new one: the first that a caller waits for, or a plain one. */
   #beat(now: number, chance: Chance, actions: Action<Change>[]): void {
-    const wish = this.#wishes[0];
-    const fresh = { lease: wish?.lease ?? this.lease, change: wish?.change, call: wish?.call };
+    const renewal = this.#renewals[0];
+    const fresh = { lease: renewal?.lease ?? this.lease, change: renewal?.change, call: renewal?.call };
     const turn = this.numbers.next(fresh, now, () => chance.id("request-id"));
     const { lease } = turn.body;
     this.until = Math.min(this.until, turn.firstSent + believedOf(this.terms, lease));
@@ -487,16 +487,16 @@ export class Holder<Change> {
 
   /** Tells the caller of a heartbeat its result, if it still waits. Returns whether it does. */
   #finish(call: number | undefined, outcome: Outcome, actions: Action<Change>[]): boolean {
-    const wish = this.#wishes[0];
-    if (wish === undefined || wish.call !== call) return false;
-    this.#wishes.shift();
-    actions.push({ type: "finish", call: wish.call, outcome });
+    const renewal = this.#renewals[0];
+    if (renewal === undefined || renewal.call !== call) return false;
+    this.#renewals.shift();
+    actions.push({ type: "finish", call: renewal.call, outcome });
     return true;
   }
 
   #finishAll(outcome: Outcome, actions: Action<Change>[]): void {
-    for (const { call } of this.#wishes) actions.push({ type: "finish", call, outcome });
-    this.#wishes = [];
+    for (const { call } of this.#renewals) actions.push({ type: "finish", call, outcome });
+    this.#renewals = [];
   }
 
   #release(now: number, actions: Action<Change>[]): string {

@@ -385,7 +385,7 @@ pub type Step<R> = crate::branch::Step<Branch, Action<R>>;
 
 /// A heartbeat that a caller waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Wish<R> {
+struct Renewal<R> {
     call: u64,
     change: R,
     lease: Option<Duration>,
@@ -419,7 +419,7 @@ pub struct Holder<R> {
     turns: Turns<Beat<R>, Duration>,
     sends: u64,
     under_way: Option<u64>,
-    wishes: VecDeque<Wish<R>>,
+    renewals: VecDeque<Renewal<R>>,
     /// The time of the next heartbeat. None: one is under way, or the caller sends them.
     due: Option<Duration>,
     failures: u32,
@@ -450,7 +450,7 @@ impl<R> Holder<R> {
             turns: Turns::after(grant.sequence),
             sends: 0,
             under_way: None,
-            wishes: VecDeque::new(),
+            renewals: VecDeque::new(),
             due: None,
             failures: 0,
             is_renumbered: false,
@@ -581,7 +581,7 @@ impl<R: Clone> Holder<R> {
                 Branch::Started
             }
             Event::Renew { call, change, lease } if is_held => {
-                self.wishes.push_back(Wish { call, change, lease });
+                self.renewals.push_back(Renewal { call, change, lease });
                 if self.under_way.is_some() {
                     return Branch::Queued;
                 }
@@ -593,12 +593,12 @@ impl<R: Clone> Holder<R> {
                 Branch::AskedTooLate
             }
             Event::Leave { call } => {
-                let before = self.wishes.len();
-                self.wishes.retain(|wish| wish.call != call);
-                if self.wishes.len() == before {
+                let before = self.renewals.len();
+                self.renewals.retain(|renewal| renewal.call != call);
+                if self.renewals.len() == before {
                     return Branch::Stale;
                 }
-                if self.wishes.is_empty() && self.terms.beats == Beats::Manual {
+                if self.renewals.is_empty() && self.terms.beats == Beats::Manual {
                     self.due = None;
                 }
                 Branch::Left
@@ -720,7 +720,7 @@ impl<R: Clone> Holder<R> {
                 actions.push(Action::Renewed { send });
                 self.renewed(beat.first_sent, lease);
                 self.finish(beat.request.call, Outcome::Renewed, actions);
-                if self.wishes.is_empty() {
+                if self.renewals.is_empty() {
                     self.next_beat(chance);
                     return Branch::Renewed;
                 }
@@ -818,17 +818,17 @@ impl<R: Clone> Holder<R> {
         self.failures = self.failures.saturating_add(1);
         let pause = backoff(self.failures, retry_after, chance.fraction(Purpose::Backoff));
         let next = now + whole(heartbeat_retry_pause(pause, self.until.saturating_sub(now)));
-        let is_wished = self.terms.beats != Beats::Manual || !self.wishes.is_empty();
-        self.due = is_wished.then_some(next);
+        let goes_on = self.terms.beats != Beats::Manual || !self.renewals.is_empty();
+        self.due = goes_on.then_some(next);
     }
 
     /// Sends the open heartbeat again, or a new one: the first that a caller waits for, or a plain one.
     fn beat(&mut self, now: Duration, chance: &mut impl Chance, actions: &mut Vec<Action<R>>) {
-        let (wish, lease) = (self.wishes.front(), self.lease);
+        let (renewal, lease) = (self.renewals.front(), self.lease);
         let fresh = || Beat {
-            lease: wish.and_then(|wish| wish.lease).unwrap_or(lease),
-            change: wish.map(|wish| wish.change.clone()),
-            call: wish.map(|wish| wish.call),
+            lease: renewal.and_then(|renewal| renewal.lease).unwrap_or(lease),
+            change: renewal.map(|renewal| renewal.change.clone()),
+            call: renewal.map(|renewal| renewal.call),
         };
         let beat = self.turns.next(now, fresh, || chance.id(Purpose::RequestId));
         let lease = beat.request.lease;
@@ -843,16 +843,16 @@ impl<R: Clone> Holder<R> {
 
     /// Tells the caller of a heartbeat its result, if it still waits. Returns whether it does.
     fn finish(&mut self, call: Option<u64>, outcome: Outcome, actions: &mut Vec<Action<R>>) -> bool {
-        let Some(call) = self.wishes.front().map(|wish| wish.call).filter(|first| Some(*first) == call) else {
+        let Some(call) = self.renewals.front().map(|renewal| renewal.call).filter(|first| Some(*first) == call) else {
             return false;
         };
-        self.wishes.pop_front();
+        self.renewals.pop_front();
         actions.push(Action::Finish { call, outcome });
         true
     }
 
     fn finish_all(&mut self, outcome: Outcome, actions: &mut Vec<Action<R>>) {
-        actions.extend(self.wishes.drain(..).map(|wish| Action::Finish { call: wish.call, outcome }));
+        actions.extend(self.renewals.drain(..).map(|renewal| Action::Finish { call: renewal.call, outcome }));
     }
 
     fn give_back(&self, now: Duration) -> Action<R> {

@@ -87,7 +87,7 @@ pub struct Settings {
 pub struct HistorySettings {
     /// The name of its table.
     pub table: String,
-    /// The time for which an entry stays.
+    /// The time for which an entry stays: any duration.
     pub retention: Duration,
 }
 
@@ -292,7 +292,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the table answers within this time. A failure is an answer: a restart would not help.
+    /// Returns whether the table answers within this time, any duration. A failure is an answer: a restart would not help.
     pub async fn beats(&self, within: Duration) -> bool {
         let anyone = Caller::unrestricted();
         let read = self.locks.health(&anyone, HealthRequest::default());

@@ -88,9 +88,9 @@ pub enum Promise {
     NobodyIsStuck,
 }
 
-/// The wish of a caller.
+/// What a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wish {
+pub enum Plan {
     /// The lock, and this number of permits.
     Both(u64),
     /// This number of permits.
@@ -101,7 +101,7 @@ pub enum Wish {
     QueueThenBoth(u64),
 }
 
-impl Wish {
+impl Plan {
     fn permits(self) -> u64 {
         match self {
             Self::Both(permits) | Self::Permits(permits) | Self::Queue(permits) | Self::QueueThenBoth(permits) => {
@@ -124,8 +124,8 @@ impl Wish {
 pub struct Bounds {
     /// The name, for reports.
     pub name: &'static str,
-    /// The wish of each caller.
-    pub wishes: &'static [Wish],
+    /// What each caller asks for.
+    pub plans: &'static [Plan],
     /// The number of permits.
     pub capacity: u64,
     /// The number of lease ids that each caller uses, one after the other.
@@ -142,7 +142,7 @@ pub struct Bounds {
 
 const SMALL: Bounds = Bounds {
     name: "small",
-    wishes: &[Wish::Both(1), Wish::Both(1)],
+    plans: &[Plan::Both(1), Plan::Both(1)],
     capacity: 1,
     lives: 1,
     requests: 1,
@@ -156,20 +156,20 @@ impl Bounds {
     pub fn small() -> [Self; 5] {
         [
             Self { name: "small several, two callers", ..SMALL },
-            Self { name: "small several, repeats", wishes: &[Wish::Both(1)], requests: 2, runs: 2, ..SMALL },
+            Self { name: "small several, repeats", plans: &[Plan::Both(1)], requests: 2, runs: 2, ..SMALL },
             Self {
                 name: "small several, permits alone",
-                wishes: &[Wish::Both(2), Wish::Permits(1)],
+                plans: &[Plan::Both(2), Plan::Permits(1)],
                 capacity: 2,
                 ..SMALL
             },
             Self {
                 name: "small several, a queue",
-                wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)],
+                plans: &[Plan::Both(1), Plan::Permits(1), Plan::Queue(1)],
                 deaths: true,
                 ..SMALL
             },
-            Self { name: "small several, copies", wishes: &[Wish::Both(1)], lives: 2, copies: 1, ..SMALL },
+            Self { name: "small several, copies", plans: &[Plan::Both(1)], lives: 2, copies: 1, ..SMALL },
         ]
     }
 
@@ -179,13 +179,13 @@ impl Bounds {
             Self { name: "several, two callers", lives: 2, deaths: true, ..SMALL },
             Self {
                 name: "several, three callers",
-                wishes: &[Wish::Both(1), Wish::Both(2), Wish::Permits(1)],
+                plans: &[Plan::Both(1), Plan::Both(2), Plan::Permits(1)],
                 capacity: 2,
                 ..SMALL
             },
             Self {
                 name: "several, a queue",
-                wishes: &[Wish::Both(1), Wish::Queue(1), Wish::QueueThenBoth(1)],
+                plans: &[Plan::Both(1), Plan::Queue(1), Plan::QueueThenBoth(1)],
                 requests: 2,
                 ..SMALL
             },
@@ -195,14 +195,14 @@ impl Bounds {
     /// Bounds within which the absence of the clause shows.
     pub fn of_trace(clause: Clause) -> Self {
         match clause {
-            Clause::Together | Clause::Available => Self { wishes: &[Wish::Both(1), Wish::Permits(1)], ..SMALL },
-            Clause::HigherToken => Self { wishes: &[Wish::Both(1)], lives: 2, ..SMALL },
-            Clause::Memory => Self { wishes: &[Wish::Both(1)], copies: 1, ..SMALL },
-            Clause::FirstAnswer => Self { wishes: &[Wish::Both(1)], runs: 2, ..SMALL },
+            Clause::Together | Clause::Available => Self { plans: &[Plan::Both(1), Plan::Permits(1)], ..SMALL },
+            Clause::HigherToken => Self { plans: &[Plan::Both(1)], lives: 2, ..SMALL },
+            Clause::Memory => Self { plans: &[Plan::Both(1)], copies: 1, ..SMALL },
+            Clause::FirstAnswer => Self { plans: &[Plan::Both(1)], runs: 2, ..SMALL },
             Clause::Held => Self { capacity: 2, ..SMALL },
-            Clause::NobodyAhead => Self { wishes: &[Wish::Both(1), Wish::Permits(1), Wish::Queue(1)], ..SMALL },
+            Clause::NobodyAhead => Self { plans: &[Plan::Both(1), Plan::Permits(1), Plan::Queue(1)], ..SMALL },
             Clause::OwnTicket => {
-                Self { wishes: &[Wish::QueueThenBoth(1), Wish::Permits(1), Wish::Queue(1)], requests: 2, ..SMALL }
+                Self { plans: &[Plan::QueueThenBoth(1), Plan::Permits(1), Plan::Queue(1)], requests: 2, ..SMALL }
             }
         }
     }
@@ -586,7 +586,7 @@ impl World {
         Self {
             lock: None,
             pool: None,
-            callers: vec![Caller::default(); bounds.wishes.len()],
+            callers: vec![Caller::default(); bounds.plans.len()],
             sent: Vec::new(),
             copies: 0,
             ended: BTreeSet::new(),
@@ -653,7 +653,7 @@ impl World {
                 }
                 continue;
             }
-            if caller.number < bounds.requests + u8::from(bounds.wishes[index].queues()) {
+            if caller.number < bounds.requests + u8::from(bounds.plans[index].queues()) {
                 actions.push(Action::Send { caller: index, names: false });
                 let (observed, dead) = self.names(Self::is_gone);
                 if observed.is_some() || !dead.is_empty() {
@@ -705,7 +705,7 @@ impl World {
                 it.holds = false;
                 let sent = |what| Sent { caller: *caller, life: it.life, number: it.number + 1, write: 0, what };
                 next.sent.push(sent(What::ReleasePermits));
-                if protocol.bounds.wishes[*caller].wants_both() {
+                if protocol.bounds.plans[*caller].wants_both() {
                     next.sent.push(sent(What::ReleaseLock));
                 }
                 *it = Caller { life: it.life + 1, ..Caller::default() };
@@ -727,10 +727,10 @@ impl World {
         pending.runs += 1;
         pending.write += 1;
         let (observed, dead) = (pending.observed.clone(), pending.dead.clone());
-        let what = match protocol.bounds.wishes[index] {
-            Wish::Queue(_) | Wish::QueueThenBoth(_) if caller.ticket.is_none() && !caller.holds => What::Enqueue,
-            Wish::Permits(_) | Wish::Queue(_) => What::Permits { dead, ticket: caller.ticket },
-            Wish::Both(_) | Wish::QueueThenBoth(_) => {
+        let what = match protocol.bounds.plans[index] {
+            Plan::Queue(_) | Plan::QueueThenBoth(_) if caller.ticket.is_none() && !caller.holds => What::Enqueue,
+            Plan::Permits(_) | Plan::Queue(_) => What::Permits { dead, ticket: caller.ticket },
+            Plan::Both(_) | Plan::QueueThenBoth(_) => {
                 What::Both { attempt: Attempt { fencing_token: CLOCK_US, ..Attempt::first(2) }, observed, dead }
             }
         };
@@ -741,7 +741,7 @@ impl World {
     fn deliver(&mut self, protocol: &Protocol, index: usize, is_lost: bool) {
         let sent = self.sent[index].clone();
         let is_awaited = self.is_awaited(&sent);
-        let (permits, capacity) = (protocol.bounds.wishes[sent.caller].permits(), protocol.bounds.capacity);
+        let (permits, capacity) = (protocol.bounds.plans[sent.caller].permits(), protocol.bounds.capacity);
         let rvn = format!("{}-{}.{}.{}", sent.caller, sent.life, sent.number, sent.write);
         let lease_id = id(sent.caller, sent.life).lease.clone();
         let answer = match &sent.what {
@@ -843,7 +843,7 @@ impl World {
         dead: &[Name],
         rvn: String,
     ) -> Option<Answer> {
-        let (permits, capacity) = (protocol.bounds.wishes[sent.caller].permits(), protocol.bounds.capacity);
+        let (permits, capacity) = (protocol.bounds.plans[sent.caller].permits(), protocol.bounds.capacity);
         let lock = wanted_lock(sent.caller, sent.life, sent.number, observed);
         let pool = wanted_permits(sent.caller, sent.life, sent.number, permits, capacity, dead);
         let mut transaction = Transaction {
@@ -919,7 +919,7 @@ impl World {
         caller.pending = None;
         match answer {
             // Permits without the lock are not what the caller wants.
-            Answer::Granted(_) if protocol.bounds.wishes[sent.caller].wants_both() && !is_both => {
+            Answer::Granted(_) if protocol.bounds.plans[sent.caller].wants_both() && !is_both => {
                 *caller = Caller { life: caller.life + 1, ..Caller::default() };
             }
             Answer::Granted(_) => (caller.holds, caller.ticket) = (true, None),
@@ -940,12 +940,12 @@ impl World {
         let bounds = &protocol.bounds;
         let holding = self.callers.iter().enumerate().filter(|(_, caller)| caller.holds);
         let holding: Vec<_> = holding.map(|(index, caller)| (index, caller.life)).collect();
-        let wants_both = |index: usize| bounds.wishes[index].wants_both();
+        let wants_both = |index: usize| bounds.plans[index].wants_both();
         let keeps = |&(index, life): &(usize, u8)| {
             self.has_permits(index, life) && (self.has_lock(index, life) || !wants_both(index))
         };
         let keeps_all = holding.iter().all(keeps);
-        let relied: u64 = holding.iter().map(|(index, _)| bounds.wishes[*index].permits()).sum();
+        let relied: u64 = holding.iter().map(|(index, _)| bounds.plans[*index].permits()).sum();
         let locks = holding.iter().filter(|(index, _)| wants_both(*index)).count();
         let is_free = self.pool.as_ref().is_none_or(|row| row.available >= 0);
         if relied > bounds.capacity || locks > 1 || !is_free {
@@ -955,7 +955,7 @@ impl World {
             self.breaks(Promise::HoldersKeep);
         }
         for (index, caller) in self.callers.clone().iter().enumerate().filter(|(index, _)| wants_both(*index)) {
-            let waits = bounds.wishes[index].queues() && caller.ticket.is_none() && !caller.holds;
+            let waits = bounds.plans[index].queues() && caller.ticket.is_none() && !caller.holds;
             let is_alive = !caller.is_dead && caller.life < bounds.lives && !waits;
             if is_alive && self.has_lock(index, caller.life) != self.has_permits(index, caller.life) {
                 self.breaks(Promise::AllOrNone);
@@ -1001,7 +1001,7 @@ impl World {
             let (was, is) = (has(before).contains(&true), has(self).contains(&true));
             if was && !is {
                 self.ended.insert((caller, life));
-            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.wishes[caller].wants_both()
+            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.plans[caller].wants_both()
             {
                 self.breaks(Promise::EndsStay);
             }
@@ -1041,10 +1041,10 @@ impl Protocol {
 
     /// The names of the events that an exploration must contain.
     pub fn must_see(&self) -> Vec<&'static str> {
-        let Bounds { wishes, lives, deaths, .. } = self.bounds;
-        let queues = wishes.iter().any(|wish| wish.queues());
+        let Bounds { plans, lives, deaths, .. } = self.bounds;
+        let queues = plans.iter().any(|plan| plan.queues());
         let events =
-            [(BOTH, lives > 1 || wishes.len() > 1), (AGAIN, true), (COPY_REFUSED, true), (PASSED, deaths && queues)];
+            [(BOTH, lives > 1 || plans.len() > 1), (AGAIN, true), (COPY_REFUSED, true), (PASSED, deaths && queues)];
         events.into_iter().filter(|(_, is_due)| *is_due).map(|(name, _)| name).collect()
     }
 }

@@ -272,7 +272,7 @@ class Holder(Generic[R]):
         self._faith: int | None = None
         self._hold_ends: int | None = None
         self._sends = 0
-        self._wishes: list[Renew[R]] = []
+        self._renewals: list[Renew[R]] = []
         self._due: int | None = None  # None: a heartbeat is under way, or the caller sends them
         self._failures = 0
         self._renumbered = False  # the last answer was about the number of its heartbeat, and not about the lock
@@ -331,7 +331,7 @@ class Holder(Generic[R]):
                 self._next_beat(chance)
                 return "started"
             case Renew() if held:
-                self._wishes.append(event)
+                self._renewals.append(event)
                 if self.under_way is not None:
                     return "queued"
                 self._beat(now, chance, actions)
@@ -382,10 +382,10 @@ class Holder(Generic[R]):
         return "stale"
 
     def _leave(self, call: int) -> str:
-        left = [wish for wish in self._wishes if wish.call != call]
-        if len(left) == len(self._wishes):
+        left = [renewal for renewal in self._renewals if renewal.call != call]
+        if len(left) == len(self._renewals):
             return "stale"
-        self._wishes = left
+        self._renewals = left
         if not left and self.terms.beats == "manual":
             self._due = None
         return "left"
@@ -429,7 +429,7 @@ class Holder(Generic[R]):
                 actions.append(TakeOver(send))
                 self._renewed(int(beat.sent), lease)
                 self._finish(beat.content.call, "renewed", None, actions)
-                if not self._wishes:
+                if not self._renewals:
                     self._next_beat(chance)
                     return "renewed"
                 self._beat(now, chance, actions)
@@ -505,15 +505,15 @@ class Holder(Generic[R]):
         self._failures += 1
         pause = backoff_ms(self._failures, retry_after, chance.fraction("backoff"))
         next_try = now + heartbeat_retry_pause_ms(pause, self.until - now)
-        self._due = next_try if self.terms.beats != "manual" or self._wishes else None
+        self._due = next_try if self.terms.beats != "manual" or self._renewals else None
 
     def _beat(self, now: int, chance: Chance, actions: list[Action[R]]) -> None:
         """Sends the open heartbeat again, or a new one: the first that a caller waits for, or a plain one."""
-        wish = self._wishes[0] if self._wishes else None
-        if wish is None:
+        renewal = self._renewals[0] if self._renewals else None
+        if renewal is None:
             fresh: Beat[R] = Beat(self.lease, None, None)
         else:
-            fresh = Beat(self.lease if wish.lease is None else wish.lease, wish.change, wish.call)
+            fresh = Beat(self.lease if renewal.lease is None else renewal.lease, renewal.change, renewal.call)
         beat = self.numbers.next(fresh, now, lambda: chance.id("request-id"))
         lease = beat.content.lease
         self.until = min(self.until, int(beat.sent) + self.terms.believed(lease))
@@ -525,14 +525,14 @@ class Holder(Generic[R]):
 
     def _finish(self, call: int | None, outcome: Outcome, send: int | None, actions: list[Action[R]]) -> bool:
         """Tells the caller of a heartbeat its result, if it still waits. Returns whether it does."""
-        if not self._wishes or self._wishes[0].call != call:
+        if not self._renewals or self._renewals[0].call != call:
             return False
-        actions.append(FinishRenew(self._wishes.pop(0).call, outcome, send))
+        actions.append(FinishRenew(self._renewals.pop(0).call, outcome, send))
         return True
 
     def _finish_all(self, outcome: Outcome, send: int | None, actions: list[Action[R]]) -> None:
-        actions.extend(FinishRenew(wish.call, outcome, send) for wish in self._wishes)
-        self._wishes = []
+        actions.extend(FinishRenew(renewal.call, outcome, send) for renewal in self._renewals)
+        self._renewals = []
 
     def _give_back(self, now: int) -> GiveBack:
         return GiveBack(self.lease, leave_bound_ms(self.remaining(now)))

@@ -126,7 +126,7 @@ macro_rules! options_of_terms {
     (wait) => {
         options_of_terms!();
 
-        /// Waits for a lock that is held, until the deadline less the margin and what the work needs.
+        /// Waits for a lock that is held, until the deadline less the margin and what the work needs: any duration.
         #[must_use]
         pub fn wait(mut self, work_needs: Duration) -> Self {
             self.terms.work_needs = Some(work_needs);
@@ -166,7 +166,7 @@ impl<F> IdempotentLayer<F> {
 
     options_of_terms!(wait);
 
-    /// Sets the time for which a result counts, by the clocks of the callers. Default: an hour.
+    /// Sets the time for which a result counts, by the clocks of the callers: any duration. Default: an hour.
     #[must_use]
     pub fn completed_ttl(mut self, ttl: Duration) -> Self {
         self.completed_ttl = ttl;

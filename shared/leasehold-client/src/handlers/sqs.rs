@@ -99,7 +99,7 @@ impl<F, H> SqsLayer<F, H> {
 
     options_of_terms!();
 
-    /// Sets the time that a record's work needs: a record without it comes again. Default: none.
+    /// Sets the time that a record's work needs, any duration: a record without it comes again. Default: none.
     #[must_use]
     pub fn work_needs(mut self, needs: Duration) -> Self {
         self.needs = needs;

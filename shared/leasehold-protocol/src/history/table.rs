@@ -91,7 +91,7 @@ pub async fn ensure_history_table(client: &Client, table_name: &str) -> Result<b
 }
 
 impl HistoryTable {
-    /// The history in this table. An entry stays for `retention`.
+    /// The history in this table. An entry stays for `retention`, any duration.
     pub fn new(client: Client, table_name: impl Into<String>, retention: Duration) -> Self {
         Self { client, table_name: table_name.into(), retention }
     }
