@@ -44,7 +44,7 @@ pub(crate) async fn resolve(
                         }
                     }
                     None if ghosts > MAX_GHOSTS => return Err(Error::stray(&keys[0], lock)),
-                    _ => look_again_after(LOOK).await,
+                    _ => pause_for(LOOK).await,
                 }
                 return Ok(StepResult::Waited);
             }
