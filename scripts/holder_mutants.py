@@ -127,7 +127,10 @@ MUTANTS = [
         "another caller by hand keeps its heartbeat",
         ('if not left and self.terms.beats == "manual":', 'if self.terms.beats == "manual":'),
         ('if (left.length === 0 && this.terms.beats === "manual")', 'if (this.terms.beats === "manual")'),
-        ("if self.renewals.is_empty() && self.terms.beats == Beats::Manual {", "if self.terms.beats == Beats::Manual {"),
+        (
+            "if self.renewals.is_empty() && self.terms.beats == Beats::Manual {",
+            "if self.terms.beats == Beats::Manual {",
+        ),
     ),
     Mutant(
         "heartbeats go on after the last caller",
@@ -504,7 +507,10 @@ MUTANTS = [
     Mutant(
         "a result belongs to its caller",
         ("        if not self._renewals or self._renewals[0].call != call:", "        if not self._renewals:"),
-        ("if (renewal === undefined || renewal.call !== call) return false;", "if (renewal === undefined) return false;"),
+        (
+            "if (renewal === undefined || renewal.call !== call) return false;",
+            "if (renewal === undefined) return false;",
+        ),
         (".filter(|first| Some(*first) == call)", ".filter(|_| call.is_some() || true)"),
     ),
     Mutant(
