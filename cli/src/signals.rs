@@ -52,8 +52,8 @@ impl Received {
     }
 }
 
-/// Lets a write fail where the file would exceed the largest size that the process may give it. The signal would end the
-/// process in the middle. Commands that this process starts do not inherit it.
+/// Lets a write fail where the file would exceed the largest size that the process may give it. The signal would end
+/// the process in the middle. Commands that this process starts do not inherit it.
 ///
 /// # Errors
 /// The system refuses.

@@ -122,7 +122,8 @@ impl Copy {
             Connection::open_with_flags(source, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| failed(&e))?;
         let name = path.to_str().ok_or_else(|| failed(&"the path is not UTF-8"))?;
         database.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&error))?;
-        Ok(Self { path: TempPath::from_path(path), _workshop: workshop })
+        let path = TempPath::try_from_path(path).map_err(|error| failed(&error))?;
+        Ok(Self { path, _workshop: workshop })
     }
 
     /// Checks and opens the copy. What is wrong with it is wrong with its source.

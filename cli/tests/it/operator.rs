@@ -151,7 +151,7 @@ async fn backup_and_restore_replace_nothing() {
     assert_eq!(in_folder(folder.path(), &["backup", "damaged.db"]).await.status, 0);
     flip_owner(&folder.path().join("damaged.db"));
     let ended = in_folder(folder.path(), &["restore", "damaged.db", "--db", "new.db"]).await;
-    assert!(ended.status == 1 && ended.stderr.contains("damaged.db is damaged"), "{ended:?}");
+    assert!(ended.status == 1 && ended.stderr.contains("cannot open damaged.db: it is damaged"), "{ended:?}");
     // The log of another database would be taken for that of the new one.
     std::fs::write(folder.path().join("new.db-wal"), "old").expect("written");
     assert_eq!(in_folder(folder.path(), &["backup", "b.db"]).await.status, 0);
@@ -181,7 +181,11 @@ async fn backup_leaves_nothing_when_the_file_may_not_grow() {
     limited.args(["-c", script, env!("CARGO_BIN_EXE_leasehold")]).current_dir(folder.path());
     let ended = end(limited).await;
     assert!(ended.status == 1 && ended.stderr.contains("cannot copy leasehold.db"), "{ended:?}");
-    assert!(!folder.path().join("backup.db").exists() && hidden(folder.path()).is_empty(), "{:?}", hidden(folder.path()));
+    assert!(
+        !folder.path().join("backup.db").exists() && hidden(folder.path()).is_empty(),
+        "{:?}",
+        hidden(folder.path())
+    );
 }
 
 #[tokio::test]
@@ -350,7 +354,7 @@ async fn crowd_that_has_connected_is_answered_during_a_stop() {
     let serve = Serve::start(&["--memory"]).await;
     serve.signal("STOP");
     let mut clients = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..100 {
         let mut stream = within(TcpStream::connect(serve.address())).await.expect("the system takes it");
         stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
         clients.push(stream);

@@ -490,6 +490,13 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
         for statement in ["UPDATE items SET a = 1 WHERE id = 'large'", "SELECT id FROM items WHERE id = 'large'"] {
             client.execute_statement().statement(statement).send().await.expect("carried out");
         }
+        // The engine parses each member once for each list around it.
+        let members = AttributeValue::L(vec![AttributeValue::Bool(true); 3000]);
+        let deep = (0..30).fold(members, |inner, _| AttributeValue::L(vec![inner]));
+        let id = AttributeValue::S("deep".to_owned());
+        let put = client.put_item().table_name("items").item("id", id).item("a", deep).send().await;
+        let refused = put.expect_err("refused");
+        assert!(refused.message().is_some_and(|message| message.contains("nest them less deeply")), "{refused:?}");
         let light = json!({ "commit": true, "requests": checked("numbers = numbers") });
         assert_eq!(serve.post("/v1/transactions/begin", &light).await.0, 200);
     }

@@ -18,7 +18,8 @@ use crate::express::Text;
 use crate::operations::{self, Answer};
 use crate::statement::Statement;
 
-/// Largest price: within the 100 ms that a heartbeat may take, with a list of thirty thousand texts and a simple condition.
+/// Largest price: within the 100 ms that a heartbeat may take, with a list of thirty thousand texts and a simple
+/// condition.
 const BUDGET: u64 = 80_000_000;
 /// The refusal of a higher price.
 const TOO_DEAR: &str = "This request would hold up all others: its items are large or nested deeply, or its expressions \
@@ -68,8 +69,8 @@ struct Bill<R, S> {
     stored: S,
 }
 
-/// Returns DynamoDB's refusal of a request that costs too much. `run` carries out a read; `stored` finds the text of the
-/// item with a table and a key, if there is one.
+/// Returns DynamoDB's refusal of a request that costs too much. `run` carries out a read; `stored` finds the text of
+/// the item with a table and a key, if there is one.
 pub(crate) fn refusal(
     target: &str,
     body: &[u8],
@@ -334,9 +335,7 @@ impl<'a> Mentions<'a> {
         // It compares each member of a set that is added or deleted with each member of the stored one.
         let largest = stored.iter().map(|(size, _)| size.pass).max().unwrap_or_default();
         let values = stored.iter().chain(given);
-        values.map(|(size, count)| count * size.weight + size.moved).sum::<u64>()
-            + search
-            + self.changed * largest
+        values.map(|(size, count)| count * size.weight + size.moved).sum::<u64>() + search + self.changed * largest
     }
 
     /// The mentioned attributes of an item.
@@ -675,7 +674,11 @@ mod tests {
             let value = || nested(levels, members);
             assert_eq!(is_refused("PutItem", &put(value()), json!({})), is_dear, "{levels} {members}");
             assert_eq!(is_refused("BatchWriteItem", &batch(value()), json!({})), is_dear, "{levels} {members}");
-            assert_eq!(is_refused("TransactWriteItems", &transaction(value()), json!({})), is_dear, "{levels} {members}");
+            assert_eq!(
+                is_refused("TransactWriteItems", &transaction(value()), json!({})),
+                is_dear,
+                "{levels} {members}"
+            );
             assert_eq!(is_refused("UpdateItem", &set(value()), json!({})), is_dear, "{levels} {members}");
             let item = json!({ "a": value() });
             assert_eq!(is_refused("UpdateItem", &set(json!({ "N": "1" })), item), is_dear, "{levels} {members}");

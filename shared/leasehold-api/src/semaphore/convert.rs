@@ -7,8 +7,12 @@ use leasehold_protocol::semaphore::{
     SetCapacity, Shrink, entry_data, entry_name, operator_request_id,
 };
 use leasehold_protocol::{Data, LeaseDuration, LeaseId, LockKey, Lost, Principal, Rvn};
-use leasehold_wire::semaphore::{AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueAnswer, EnqueueRequest, EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry, ReleasePermitsRequest, SemaphoreState, Ticket, permits};
-use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness};
+use leasehold_wire::semaphore::{
+    AcquirePermitsRequest, AcquirePermitsResponse, BreakEntryRequest, CapacityRequest, EnqueueAnswer, EnqueueRequest,
+    EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry,
+    ReleasePermitsRequest, SemaphoreState, Ticket,
+};
+use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness, semaphore};
 use serde_json::Map;
 
 use crate::convert::{self, checked};
@@ -307,11 +311,17 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
         Refusal::Superseded(superseded) => convert::superseded(*superseded),
         Refusal::PermitsMismatch(held) => Problem::new(
             ProblemType::PermitsMismatch,
-            format!("This lease id has {}, and gets no others. A heartbeat can give some back.", permits(held)),
+            format!(
+                "This lease id has {}, and gets no others. A heartbeat can give some back.",
+                semaphore::permits(held)
+            ),
         ),
         Refusal::ExceedsCapacity(capacity) => Problem::new(
             ProblemType::ExceedsCapacity,
-            format!("The semaphore has {} in all. Ask for no more, or have its capacity raised.", permits(capacity)),
+            format!(
+                "The semaphore has {} in all. Ask for no more, or have its capacity raised.",
+                semaphore::permits(capacity)
+            ),
         ),
         Refusal::VersionMismatch => {
             Problem::new(ProblemType::VersionMismatch, "The semaphore has changed since you looked. Look again.")
