@@ -348,6 +348,27 @@ async fn client_that_has_connected_is_answered_during_a_stop() {
     panic!("the machine is too busy for this test");
 }
 
+/// The service stands still while they connect, so that the stop comes before it has accepted any of them.
+#[tokio::test]
+async fn crowd_that_has_connected_is_answered_during_a_stop() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.signal("STOP");
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        let mut stream = within(TcpStream::connect(serve.address())).await.expect("the system takes it");
+        stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+        clients.push(stream);
+    }
+    serve.signal("TERM");
+    serve.signal("CONT");
+    for (number, mut stream) in clients.into_iter().enumerate() {
+        let mut answer = String::new();
+        let read = within(stream.read_to_string(&mut answer)).await;
+        assert!(read.is_ok() && answer.starts_with("HTTP/1.1 404"), "client {number}: {read:?} {answer}");
+    }
+    assert_eq!(serve.ended().await.0, Some(0));
+}
+
 /// A shell behind which a small disk of its own is mounted at a folder. Where this user may not mount, there is none.
 async fn with_small_disk(at: &Path, script: &str) -> Option<Command> {
     let mount = r#"mount -t tmpfs -o size=24m tmpfs "$1" || exit 99; "#;
