@@ -147,7 +147,7 @@ test("grantMutex lets the grantee sleep where executions are woken", () => {
   }
 });
 
-test("grantMutex lets the grantee use the key of the waiters' table", () => {
+test("grantMutex grants the use of the key of the waiters' table", () => {
   const key = "arn:aws:kms:eu-west-1:123456789012:key/tables";
   for (const [props, wanted] of [
     [{ wakeWaiters: true, tableKmsKeyArn: key }, true],
