@@ -35,7 +35,13 @@ function calls(client: Client, key: string, work: () => unknown): (() => Promise
 test("generator functions are refused before anything is sent", async () => {
   await using proxy = await FaultProxy.start(service.url);
   await using client = new Client({ url: proxy.url });
-  for (const work of [generator, asyncGenerator, generator.bind(undefined), asyncGenerator.bind(undefined)]) {
+  const late: (() => unknown)[] = [
+    generator,
+    asyncGenerator,
+    generator.bind(undefined),
+    asyncGenerator.bind(undefined),
+  ];
+  for (const work of late) {
     for (const call of calls(client, freshKey(), work))
       await assert.rejects(call, (error: InvalidRequestError) => {
         assert.ok(error instanceof InvalidRequestError);
