@@ -10,14 +10,12 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 from conftest import Bank
+from proxy import Proxy
 from test_handlers import Context
 
 from leasehold import Client, Election, Guard, InvalidRequest, LockNotFound, Ran, Unavailable, aio
 from leasehold.handlers import idempotent
 from leasehold.handlers import locked as locked_handler
-
-NOWHERE = "http://127.0.0.1:1"
-"""Nothing is sent there, or the test fails with `Unavailable`."""
 
 
 def plain(_: Any) -> str:
@@ -76,18 +74,19 @@ SYNC: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "refusal"), SYNC)
-def test_late_work_is_refused_before_anything_is_sent(body: Any, refusal: str) -> None:
-    with Client(NOWHERE) as client:
+def test_late_work_is_refused_before_anything_is_sent(body: Any, refusal: str, proxy: Proxy, key: str) -> None:
+    with Client(proxy.url) as client:
         refused(
             refusal,
             [
-                lambda: client.locked("k")(body),
-                lambda: client.once_every("k", hours=1)(body),
-                lambda: client.once("k", "1", body, wait=0),
-                lambda: Election(client, "k").lead(body),
+                lambda: client.locked(key)(body),
+                lambda: client.once_every(key, hours=1)(body),
+                lambda: client.once(key, "1", body, wait=0),
+                lambda: Election(client, key).lead(body),
                 lambda: client.transaction(body, tries=1),
             ],
         )
+    assert proxy.seen == []
 
 
 ASYNC: list[tuple[Any, str]] = [
@@ -101,13 +100,13 @@ ASYNC: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("body", "refusal"), ASYNC)
-def test_coroutines_late_work_is_refused_before_sending(body: Any, refusal: str) -> None:
+def test_coroutines_late_work_is_refused_before_sending(body: Any, refusal: str, proxy: Proxy, key: str) -> None:
     async def main() -> None:
-        async with aio.Client(NOWHERE) as client:
-            refused(refusal, [lambda: client.locked("k")(body), lambda: client.once_every("k", hours=1)(body)])
+        async with aio.Client(proxy.url) as client:
+            refused(refusal, [lambda: client.locked(key)(body), lambda: client.once_every(key, hours=1)(body)])
             started: list[Callable[[], Awaitable[Any]]] = [
-                lambda: client.once("k", "1", body, wait=0),
-                lambda: aio.Election(client, "k").lead(body),
+                lambda: client.once(key, "1", body, wait=0),
+                lambda: aio.Election(client, key).lead(body),
                 lambda: client.transaction(body, tries=1),
             ]
             for call in started:
@@ -115,6 +114,7 @@ def test_coroutines_late_work_is_refused_before_sending(body: Any, refusal: str)
                     await call()
 
     asyncio.run(main())
+    assert proxy.seen == []
 
 
 RESULTS: list[Any] = [
@@ -232,7 +232,7 @@ def test_handlers_late_work_is_refused(service: str, key: str) -> None:
         async def __call__(self, event: Any, context: Any) -> str:
             return "done"
 
-    with Client(service) as client, Client(NOWHERE) as nobody:
+    with Client(service) as client, Client("http://127.0.0.1:1") as nobody:
         for decorate in (locked_handler(key=key, client=nobody), idempotent(key=key, client=nobody)):
             with pytest.raises(InvalidRequest, match="late is a generator function"):
                 decorate(late)
