@@ -243,3 +243,15 @@ def test_handlers_late_work_is_refused(service: str, key: str) -> None:
                 with pytest.raises(InvalidRequest, match="whose work is still to be done"):
                     decorate(body)({}, Context())
             assert decorate(Handler())({}, Context()) == "done"
+
+
+def test_callback_that_nobody_would_await_is_refused(service: str, key: str) -> None:
+    with Client(service) as client:
+
+        @locked_handler(key=key, client=client)
+        def handler(event: Any, context: Any) -> str:
+            with pytest.raises(InvalidRequest, match="callback: coroutine is of the other kind"):
+                context.leasehold.on_lost(coroutine)
+            return "done"
+
+        assert handler({}, Context()) == "done"
