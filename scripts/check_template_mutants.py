@@ -40,6 +40,8 @@ MUTANTS = (
     ("check_families", r"(AskThrottlesAlarm: [^\n]*\n[^\n]*)AskFunction", r"\1ReadFunction"),
     ("check_families", r"(OperateErrorsAlarm: [^\n]*\n[^\n]*)OperateFunction", r"\1ReadFunction"),
     ("check_families", r"ANY /v1/semaphore/break: \*operate-throttling", "ANY /v1/semaphore/break: *hold-throttling"),
+    ("check_families", r"        ANY /v1/transactions/unlock: \*sweep-throttling\n", ""),
+    ("check_families", r", !Ref UnlockRoute\]", "]"),
     ("check_families", r"\[HeartbeatRoute, ReleaseRoute", "[ReleaseRoute"),
     ("check_attributes", r"\[brokenVersion, capacity, ", "[capacity, "),
     ("check_attributes", r"dynamodb:Attributes: \[available, capacity, ", "dynamodb:Attributes: [available, "),

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
 source scripts/lib/aws.sh
 
+# SAM looks at a stack each five seconds: AWS limits such requests, and the local AWS does not.
+export SAM_CLI_POLL_DELAY=0.2
 readonly STACK_SECONDS=300
 readonly EXECUTION_SECONDS=60
 readonly BUCKET=artifacts

@@ -146,6 +146,14 @@ resource "aws_apigatewayv2_api_mapping" "domain" {
 }
 
 resource "aws_apigatewayv2_stage" "stage" {
+  stage_variables = local.has_transactions ? {
+    sweeper = join(",", [
+      aws_apigatewayv2_route.list_transactions[0].id,
+      aws_apigatewayv2_route.strays[0].id,
+      aws_apigatewayv2_route.sweep[0].id,
+      aws_apigatewayv2_route.unlock[0].id,
+    ])
+  } : null
   api_id      = aws_apigatewayv2_api.api.id
   name        = "$default"
   auto_deploy = true
@@ -202,6 +210,42 @@ resource "aws_apigatewayv2_stage" "stage" {
     route_key              = "ANY /v1/locks"
     throttling_rate_limit  = var.operate_rate_limit
     throttling_burst_limit = var.operate_rate_limit
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/strays"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/sweep"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/unlock"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
   }
 
   access_log_settings {
