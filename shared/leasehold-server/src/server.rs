@@ -292,7 +292,8 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Returns whether the table answers within this time, any duration. A failure is an answer: a restart would not help.
+    /// Returns whether the table answers within this time, any duration. A failure is an answer: a restart would not
+    /// help.
     pub async fn beats(&self, within: Duration) -> bool {
         let anyone = Caller::unrestricted();
         let read = self.locks.health(&anyone, HealthRequest::default());

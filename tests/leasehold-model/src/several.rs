@@ -1001,8 +1001,7 @@ impl World {
             let (was, is) = (has(before).contains(&true), has(self).contains(&true));
             if was && !is {
                 self.ended.insert((caller, life));
-            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.plans[caller].wants_both()
-            {
+            } else if is && !was && self.ended.contains(&(caller, life)) && protocol.bounds.plans[caller].wants_both() {
                 self.breaks(Promise::EndsStay);
             }
         }
