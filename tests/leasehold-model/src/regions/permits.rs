@@ -155,13 +155,17 @@ pub enum Action {
     Join,
 }
 
+/// What a region shows: the row, or that there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Shown(Option<Stored>);
+
 /// The state of the model.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct World {
     /// The world of one region, with the one item.
     table: permits::World,
     /// The item as the region shows it that is cut off.
-    cut: Option<Option<Stored>>,
+    cut: Option<Shown>,
     /// Without the clause of one item: the item of each region, and the region that wrote last.
     items: Option<([Option<Stored>; REGIONS], usize)>,
     conflicts: u8,
@@ -208,12 +212,11 @@ impl World {
                 None => actions.push(Action::Step(step)),
             }
         }
-        match &self.cut {
-            None => actions.extend((self.cuts < protocol.bounds.cuts).then_some(Action::Cut)),
-            Some(_) => {
-                actions.extend(observers.into_iter().map(|caller| Action::LookThere { caller }));
-                actions.push(Action::Join);
-            }
+        if self.cut.is_some() {
+            actions.extend(observers.into_iter().map(|caller| Action::LookThere { caller }));
+            actions.push(Action::Join);
+        } else {
+            actions.extend((self.cuts < protocol.bounds.cuts).then_some(Action::Cut));
         }
     }
 
@@ -229,7 +232,7 @@ impl World {
             Action::Conflict { attempt } => {
                 next.conflicts += 1;
                 next.event = Some(CONFLICT);
-                let believed = protocol.lacks(Clause::ConflictsAreRefusals).then(|| self.table.stored());
+                let believed = protocol.lacks(Clause::ConflictsAreRefusals).then(|| Shown(self.table.stored()));
                 next.table = self.refused(protocol, *attempt, believed)?;
             }
             Action::ArriveInVain { attempt } => {
@@ -237,7 +240,7 @@ impl World {
                 next.table = self.refused(protocol, *attempt, believed)?;
             }
             Action::LookThere { caller } => {
-                let copy = self.cut.clone()?;
+                let Shown(copy) = self.cut.clone()?;
                 if copy == self.table.stored() {
                     return None;
                 }
@@ -247,7 +250,7 @@ impl World {
             }
             Action::Cut => {
                 next.cuts += 1;
-                next.cut = Some(self.table.stored());
+                next.cut = Some(Shown(self.table.stored()));
             }
             Action::Join => next.cut = None,
         }
@@ -256,9 +259,9 @@ impl World {
 
     /// The table after an attempt that it did not carry out. The sender hears nothing, or, without a clause, the answer
     /// that this row would have given.
-    fn refused(&self, protocol: &Protocol, attempt: usize, believed: Option<Option<Stored>>) -> Option<permits::World> {
+    fn refused(&self, protocol: &Protocol, attempt: usize, believed: Option<Shown>) -> Option<permits::World> {
         match believed {
-            Some(row) => self.table.answered_from(row, &protocol.one_region, attempt),
+            Some(Shown(row)) => self.table.answered_from(row, &protocol.one_region, attempt),
             None => Some(self.table.without_attempt(attempt)),
         }
     }
