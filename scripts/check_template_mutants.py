@@ -47,7 +47,7 @@ MUTANTS = (
     ("check_attributes", r"dynamodb:Attributes: \[available, capacity, ", "dynamodb:Attributes: [available, "),
     ("check_attributes", r"Statement: \[\*gets, \*holds\]", "Statement: [*gets, *asks]"),
     ("check_function_roles", r"Resource: !GetAtt FunctionLog.Arn }", 'Resource: "*" }'),
-    ("check_function_roles", r"- HasVpc\n          - PolicyName", "- UsesJwt\n          - PolicyName"),
+    ("check_function_roles", r"- HasVpc\n(                # These actions)", r"- UsesJwt\n\1"),
     ("check_function_roles", r"!GetAtt ExecutionKey.Arn } }", '"{{resolve:secretsmanager:one}}" } }'),
     ("check_function_roles", r"\[TracesActively, ", "[MakesTable, "),
     ("check_trust", r"(Principal: { Service: pipes[^\n]*), Condition: \*of-this-account", r"\1"),
