@@ -85,15 +85,18 @@ dynamodb-local:
 functions:
     scripts/functions.sh
 
-# Runs the state machines, and the stack, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
+# Runs the state machines, and the stacks, on a local AWS, side by side. `--no-build` deploys the functions of the last build.
+local-aws *arguments: && _on-a-local-aws
+    {{ if arguments == "--no-build" { "" } else { "scripts/functions.sh" } }}
+
 [parallel]
-local-aws *arguments: _state-machines (_stack arguments)
+_on-a-local-aws: _state-machines (_stacks "--life") (_stacks "--others")
 
 _state-machines:
     scripts/step-functions.sh
 
-_stack *arguments:
-    scripts/ministack.sh {{arguments}}
+_stacks which:
+    scripts/ministack.sh {{which}} --no-build
 
 # Checks the template: its form, and the rules of scripts/check_template.py.
 template:

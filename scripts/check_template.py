@@ -179,11 +179,14 @@ def check_families():
         }
         routes = stacks.summary(resources)["routes"]
         held = {route for route, function in routes.items() if route.endswith(("/heartbeat", "/release"))}
-        operated = {route for route, function in routes.items() if function == "Operate"} | {"ANY /v1/locks"}
+        operated = {route for route, function in routes.items() if function in ("Operate", "Sweep")} | {"ANY /v1/locks"}
         assert throttles == dict.fromkeys(held, "HoldRateLimit") | dict.fromkeys(operated, "OperateRateLimit"), (
             throttles
         )
-        known = {resources[name]["Properties"]["RouteKey"] for name in resources["Stage"]["DependsOn"]}
+        before = resources["Stage"]["DependsOn"] + [
+            name for name in resources if stacks.mentions(stage.get("StageVariables", {}), name)
+        ]
+        known = {resources[name]["Properties"]["RouteKey"] for name in before}
         assert known == set(throttles), "a stage knows no settings of routes that come after it"
     assert (
         "ReservedConcurrentExecutions"

@@ -97,6 +97,9 @@ def attacks():
     yield "10 conditions on dense sets", "TransactWriteItems", transaction("numbers", 10, " AND ".join(["a=a"] * 10))
     yield "100 conditions on small sets", "TransactWriteItems", transaction("some", 100, " AND ".join(["a=a"] * 140))
     yield "a condition on the largest list", "TransactWriteItems", transaction("list", 1, "a=a AND a=a")
+    yield "a deep item", "PutItem", {"TableName": "dense", "Item": {"id": {"S": "deep"}, "a": nested(30, 1000)}}
+    yield "refused: an item of 190,000 members", "PutItem", huge(1)
+    yield "refused: the same, 31 lists deep", "PutItem", huge(31)
     yield (
         "a member added to the largest set",
         "UpdateItem",
@@ -125,9 +128,22 @@ def transaction(item, count, condition):
     return {"TransactItems": [{"ConditionCheck": entry} for entry in entries]}
 
 
+def nested(levels, members):
+    """Lists of one list each, around a list of so many members. The engine reads each member anew at each level."""
+    value = {"L": [{"BOOL": True}] * members}
+    for _ in range(1, levels):
+        value = {"L": [value]}
+    return value
+
+
+def huge(levels):
+    """A request that writes as many members as DynamoDB allows."""
+    return {"TableName": "dense", "Item": {"id": {"S": "huge"}, "a": nested(levels, 190_000)}}
+
+
 def dense():
-    """Items whose attributes have as many members as fit, by id."""
-    yield "list0", {"L": [{"BOOL": True}] * 190_000}
+    """Items whose attributes have nearly as many members as are allowed, by id."""
+    yield "list0", nested(1, 35_000)
     for number in range(10):
         yield f"numbers{number}", {"NS": [str(member) for member in range(1000)]}
     for number in range(100):

@@ -7,6 +7,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/aws.sh
 source scripts/lib/aws.sh
 
+# SAM looks at a stack each five seconds: AWS limits such requests, and the local AWS does not.
+export SAM_CLI_POLL_DELAY=0.2
 readonly STACK_SECONDS=300
 readonly EXECUTION_SECONDS=60
 readonly BUCKET=artifacts
@@ -22,11 +24,12 @@ readonly EXPECTED_FAILURES="bodies::bytes_are_utf_8 transport::options_is_no_exc
 
 usage() {
     cat <<EOF
-Usage: scripts/ministack.sh [--layers | --terraform] [--no-build | --debug]
+Usage: scripts/ministack.sh [--life | --others | --layers | --terraform] [--no-build | --debug]
 
 Installs ministack, the SAM CLI and cargo-lambda under target/tools, builds the functions, and deploys, tries and deletes
 stacks on a ministack of its own. --no-build deploys what was built last, and --debug what cargo builds for tests.
---layers tries the stack with the agent's layers alone, and --terraform the one with Terraform's states.
+--life tries the life of one stack alone, from an open API to its successor, and --others the stacks beside it: two at a time in a region,
+the agent's layers, Terraform's states. --layers and --terraform try the last two alone.
 EOF
 }
 
@@ -523,7 +526,7 @@ import json, sys
 
 stack, file = sys.argv[1:]
 lines = [json.loads(message) for message in json.load(open(file)) if '"CloudWatchMetrics"' in message]
-assert sum("Granted" in line for line in lines) > 10, len(lines)
+assert sum("Granted" in line for line in lines) > 2, len(lines)
 for line in lines:
     [metrics] = line["_aws"]["CloudWatchMetrics"]
     assert all("stack" in dimensions for dimensions in metrics["Dimensions"]), line
@@ -550,6 +553,7 @@ history_of() {
     # Times bound what is told.
     ask 200 GET "/v1/history?key=$key&untilMs=1000"
     expect entries "$(field entries)" "[]"
+    metrics_of past
     delete_stack past
 }
 
@@ -639,41 +643,29 @@ agent_layers() {
     delete_stack layers
 }
 
-main() {
-    local build only=
-    case ${1-} in
-        --layers | --terraform)
-            only=${1#--}
-            shift
-            ;;
-    esac
-    read_arguments "$@"
-    begin
-    : >"$work/samconfig.toml"
-    install_sam
-    install_ministack
-    local built=$SAM_BUILD
-    case $build in
-        yes) sam_build ;;
-        debug) debug_build && built+=-debug ;;
-    esac
-    start_ministack AUTH=true
-    aws s3 mb "s3://$BUCKET" >/dev/null
-    account=$(aws sts get-caller-identity --query Account --output text)
-
-    if [[ $only != terraform ]]; then
-        say "the agent as layers, for both machines"
-        agent_layers
-        [[ $only != layers ]] || return 0
-    fi
-
+# Stacks beside the one whose life is tried: they need it for nothing.
+others() {
+    say "the agent as layers, for both machines"
+    agent_layers
     say "states of Terraform in a bucket"
     states_of_terraform
-    [[ $only != terraform ]] || return 0
+    say "two stacks of one region, of which one has a table with a sort key: their metrics are apart, and a deletion takes its table along"
+    local sorted_table
+    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
+    sorted_table=$(output sorted TableName)
+    conforms sorted pk sk
+    say "the history of a lock, by the table's stream"
+    history_of Huey
+    metrics_of sorted
+    delete_stack sorted
+    ! table_exists "$sorted_table" || die "the table is still there"
+}
 
+# The life of one stack, from an open API to its successor.
+life() {
+    local url http table token
     say "an open API: every route, direct invocations, the conformance suite"
     deploy_leasehold leasehold Authorizer=NONE LateRequestSeconds=10 WakeWaiters=true RestApi=regional
-    local url http table
     url=$(output leasehold ApiUrl)
     table=$(output leasehold TableName)
     every_route Moe
@@ -686,15 +678,7 @@ main() {
     every_route Joe
     url=$http
 
-    say "a second stack of this region, whose table has a sort key: its metrics are apart, and a deletion takes its table along"
-    deploy_leasehold sorted Authorizer=NONE PartitionKeyName=pk SortKeyName=sk TableDeletionPolicy=Delete
-    conforms sorted pk sk
     metrics_of leasehold
-    metrics_of sorted
-    local sorted_table
-    sorted_table=$(output sorted TableName)
-    delete_stack sorted
-    ! table_exists "$sorted_table" || die "the table is still there"
 
     say "the template behind two parameters, by the questions of --guided"
     guided
@@ -702,9 +686,6 @@ main() {
     say "the state machines, and their roles"
     state_machines
     sleeper
-
-    say "the history of a lock, by the table's stream"
-    history_of Huey
 
     say "transactions over a table of the user's"
     transactions
@@ -726,7 +707,6 @@ main() {
 
     say "an update that closes it, and ends the releases, keeps the locks"
     ask 200 POST /v1/acquire '{"key":"kept","ownerName":"host-1","leaseId":"kept"}'
-    local token
     token=$(field fencingToken)
     deploy_leasehold leasehold Authorizer=AWS_IAM MemoryMb=512 'Release=""' RestApiSourceRanges=127.0.0.1/32
     expect "the API" "$(output leasehold ApiUrl)" "$url"
@@ -761,6 +741,39 @@ main() {
     expect fencingToken "$(field fencingToken)" "$token"
     delete_stack successor
     table_exists "$table" || die "the table is gone"
+}
+
+main() {
+    local build part=
+    case ${1-} in
+        --life | --others | --layers | --terraform)
+            part=${1#--}
+            shift
+            ;;
+    esac
+    read_arguments "$@"
+    begin
+    : >"$work/samconfig.toml"
+    install_sam
+    install_ministack
+    local built=$SAM_BUILD
+    case $build in
+        yes) sam_build ;;
+        debug) debug_build && built+=-debug ;;
+    esac
+    start_ministack AUTH=true
+    aws s3 mb "s3://$BUCKET" >/dev/null
+    account=$(aws sts get-caller-identity --query Account --output text)
+    case $part in
+        layers) agent_layers ;;
+        terraform) states_of_terraform ;;
+        others) others ;;
+        life) life ;;
+        *)
+            others
+            life
+            ;;
+    esac
     say "all passed"
 }
 

@@ -607,8 +607,14 @@ def rule(module, name, properties):
 
 
 def stage(module, name, properties):
-    settings = properties.pop("RouteSettings").items()
-    return {"route_settings": [Block(route_key=route, **module.arguments(one)) for route, one in settings]}, []
+    def settings(route, one):
+        found = module.argument("RouteSettings", one)
+        named = Block(route_key=route, **found)
+        named.condition = found.condition
+        return named
+
+    routes = [settings(*one) for one in properties.pop("RouteSettings").items()]
+    return {"route_settings": routes, "stage_variables": module.code(properties.pop("StageVariables"))}, []
 
 
 def state_machine(module, name, properties):

@@ -40,7 +40,6 @@ locals {
   has_sort_key               = var.sort_key_name != ""
   hides_execute_api_endpoint = !var.execute_api_endpoint
   has_kms_key                = var.table_kms_key_arn != ""
-  has_kms_keys               = local.has_kms_key || local.has_environment_kms_key
   each_function              = var.functions == "each"
   one_function               = !local.each_function
   has_release                = var.release != ""
@@ -147,6 +146,14 @@ resource "aws_apigatewayv2_api_mapping" "domain" {
 }
 
 resource "aws_apigatewayv2_stage" "stage" {
+  stage_variables = local.has_transactions ? {
+    sweeper = join(",", [
+      aws_apigatewayv2_route.list_transactions[0].id,
+      aws_apigatewayv2_route.strays[0].id,
+      aws_apigatewayv2_route.sweep[0].id,
+      aws_apigatewayv2_route.unlock[0].id,
+    ])
+  } : null
   api_id      = aws_apigatewayv2_api.api.id
   name        = "$default"
   auto_deploy = true
@@ -203,6 +210,42 @@ resource "aws_apigatewayv2_stage" "stage" {
     route_key              = "ANY /v1/locks"
     throttling_rate_limit  = var.operate_rate_limit
     throttling_burst_limit = var.operate_rate_limit
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/strays"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/sweep"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
+  }
+
+  dynamic "route_settings" {
+    for_each = local.has_transactions ? [1] : []
+    content {
+      route_key              = "ANY /v1/transactions/unlock"
+      throttling_rate_limit  = var.operate_rate_limit
+      throttling_burst_limit = var.operate_rate_limit
+    }
   }
 
   access_log_settings {
@@ -281,52 +324,34 @@ resource "aws_iam_role_policy" "hold_table" {
   })
 }
 
-resource "aws_iam_role_policy" "hold_log" {
+resource "aws_iam_role_policy" "hold_function" {
   count = local.each_function ? 1 : 0
   role  = aws_iam_role.hold[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "hold_vpc" {
-  count = local.each_function && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.hold[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "hold_keys" {
-  count = local.each_function && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.hold[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -436,52 +461,34 @@ resource "aws_iam_role_policy" "ask_table" {
   })
 }
 
-resource "aws_iam_role_policy" "ask_log" {
+resource "aws_iam_role_policy" "ask_function" {
   count = local.each_function ? 1 : 0
   role  = aws_iam_role.ask[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "ask_vpc" {
-  count = local.each_function && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.ask[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "ask_keys" {
-  count = local.each_function && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.ask[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -602,52 +609,34 @@ resource "aws_iam_role_policy" "acquire_table" {
   })
 }
 
-resource "aws_iam_role_policy" "acquire_log" {
+resource "aws_iam_role_policy" "acquire_function" {
   count = local.one_function ? 1 : 0
   role  = aws_iam_role.acquire[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "acquire_vpc" {
-  count = local.one_function && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.acquire[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "acquire_keys" {
-  count = local.one_function && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.acquire[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -721,51 +710,33 @@ resource "aws_iam_role_policy" "read_table" {
   })
 }
 
-resource "aws_iam_role_policy" "read_log" {
+resource "aws_iam_role_policy" "read_function" {
   role = aws_iam_role.read.id
-  name = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "read_vpc" {
-  count = local.has_vpc ? 1 : 0
-  role  = aws_iam_role.read.id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "read_keys" {
-  count = local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.read.id
-  name  = "keys"
+  name = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -897,51 +868,33 @@ resource "aws_iam_role_policy" "operate_table" {
   })
 }
 
-resource "aws_iam_role_policy" "operate_log" {
+resource "aws_iam_role_policy" "operate_function" {
   role = aws_iam_role.operate.id
-  name = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "operate_vpc" {
-  count = local.has_vpc ? 1 : 0
-  role  = aws_iam_role.operate.id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "operate_keys" {
-  count = local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.operate.id
-  name  = "keys"
+  name = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -1040,52 +993,34 @@ resource "aws_iam_role_policy" "watch_table" {
   })
 }
 
-resource "aws_iam_role_policy" "watch_log" {
+resource "aws_iam_role_policy" "watch_function" {
   count = local.has_watches ? 1 : 0
   role  = aws_iam_role.watch[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "watch_vpc" {
-  count = local.has_watches && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.watch[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "watch_keys" {
-  count = local.has_watches && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.watch[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -1171,51 +1106,33 @@ resource "aws_iam_role_policy" "invoke_execution_key" {
   })
 }
 
-resource "aws_iam_role_policy" "invoke_log" {
+resource "aws_iam_role_policy" "invoke_function" {
   role = aws_iam_role.invoke.id
-  name = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "invoke_vpc" {
-  count = local.has_vpc ? 1 : 0
-  role  = aws_iam_role.invoke.id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "invoke_keys" {
-  count = local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.invoke.id
-  name  = "keys"
+  name = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -1289,51 +1206,33 @@ resource "aws_iam_role_policy" "cleanup_execution_key" {
   })
 }
 
-resource "aws_iam_role_policy" "cleanup_log" {
+resource "aws_iam_role_policy" "cleanup_function" {
   role = aws_iam_role.cleanup.id
-  name = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "cleanup_vpc" {
-  count = local.has_vpc ? 1 : 0
-  role  = aws_iam_role.cleanup.id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "cleanup_keys" {
-  count = local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.cleanup.id
-  name  = "keys"
+  name = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -2110,52 +2009,34 @@ resource "aws_iam_role_policy" "record_history" {
   })
 }
 
-resource "aws_iam_role_policy" "record_log" {
+resource "aws_iam_role_policy" "record_function" {
   count = local.has_history ? 1 : 0
   role  = aws_iam_role.record[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "record_vpc" {
-  count = local.has_history && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.record[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "record_keys" {
-  count = local.has_history && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.record[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -2390,52 +2271,34 @@ resource "aws_iam_role_policy" "terraform_states" {
   })
 }
 
-resource "aws_iam_role_policy" "terraform_log" {
+resource "aws_iam_role_policy" "terraform_function" {
   count = local.has_terraform ? 1 : 0
   role  = aws_iam_role.terraform[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "terraform_vpc" {
-  count = local.has_terraform && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.terraform[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "terraform_keys" {
-  count = local.has_terraform && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.terraform[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -2585,52 +2448,34 @@ resource "aws_iam_role_policy" "transact_tables" {
   })
 }
 
-resource "aws_iam_role_policy" "transact_log" {
+resource "aws_iam_role_policy" "transact_function" {
   count = local.has_transactions ? 1 : 0
   role  = aws_iam_role.transact[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "transact_vpc" {
-  count = local.has_transactions && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.transact[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "transact_keys" {
-  count = local.has_transactions && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.transact[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -2778,52 +2623,34 @@ resource "aws_iam_role_policy" "sweep_tables" {
   })
 }
 
-resource "aws_iam_role_policy" "sweep_log" {
+resource "aws_iam_role_policy" "sweep_function" {
   count = local.has_transactions ? 1 : 0
   role  = aws_iam_role.sweep[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "sweep_vpc" {
-  count = local.has_transactions && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.sweep[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "sweep_keys" {
-  count = local.has_transactions && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.sweep[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -2955,52 +2782,34 @@ resource "aws_iam_role_policy" "expire_table" {
   })
 }
 
-resource "aws_iam_role_policy" "expire_log" {
+resource "aws_iam_role_policy" "expire_function" {
   count = local.is_multi_region ? 1 : 0
   role  = aws_iam_role.expire[0].id
-  name  = "log"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect   = "Allow"
-        Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
-        Resource = "${aws_cloudwatch_log_group.function.arn}:*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "expire_vpc" {
-  count = local.is_multi_region && local.has_vpc ? 1 : 0
-  role  = aws_iam_role.expire[0].id
-  name  = "vpc"
-  policy = jsonencode({
-    Version = "2012-10-17"
-    Statement = [
-      {
-        Effect = "Allow"
-        Action = [
-          "ec2:CreateNetworkInterface",
-          "ec2:DescribeNetworkInterfaces",
-          "ec2:DescribeSubnets",
-          "ec2:DeleteNetworkInterface",
-          "ec2:AssignPrivateIpAddresses",
-          "ec2:UnassignPrivateIpAddresses",
-        ]
-        Resource = "*"
-      },
-    ]
-  })
-}
-
-resource "aws_iam_role_policy" "expire_keys" {
-  count = local.is_multi_region && local.has_kms_keys ? 1 : 0
-  role  = aws_iam_role.expire[0].id
-  name  = "keys"
+  name  = "function"
   policy = jsonencode({
     Version = "2012-10-17"
     Statement = concat(
+      [
+        {
+          Effect   = "Allow"
+          Action   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+          Resource = "${aws_cloudwatch_log_group.function.arn}:*"
+        },
+      ],
+      local.has_vpc ? [
+        {
+          Effect = "Allow"
+          Action = [
+            "ec2:CreateNetworkInterface",
+            "ec2:DescribeNetworkInterfaces",
+            "ec2:DescribeSubnets",
+            "ec2:DeleteNetworkInterface",
+            "ec2:AssignPrivateIpAddresses",
+            "ec2:UnassignPrivateIpAddresses",
+          ]
+          Resource = "*"
+        },
+      ] : [],
       local.has_kms_key ? [
         {
           Effect   = "Allow"
@@ -3736,12 +3545,7 @@ resource "aws_lambda_function" "hold" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.hold_table,
-    aws_iam_role_policy.hold_log,
-    aws_iam_role_policy.hold_vpc,
-    aws_iam_role_policy.hold_keys,
-  ]
+  depends_on = [aws_iam_role_policy.hold_table, aws_iam_role_policy.hold_function]
 }
 
 resource "aws_lambda_function" "ask" {
@@ -3801,12 +3605,7 @@ resource "aws_lambda_function" "ask" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.ask_table,
-    aws_iam_role_policy.ask_log,
-    aws_iam_role_policy.ask_vpc,
-    aws_iam_role_policy.ask_keys,
-  ]
+  depends_on = [aws_iam_role_policy.ask_table, aws_iam_role_policy.ask_function]
 }
 
 resource "aws_lambda_function" "acquire" {
@@ -3866,12 +3665,7 @@ resource "aws_lambda_function" "acquire" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.acquire_table,
-    aws_iam_role_policy.acquire_log,
-    aws_iam_role_policy.acquire_vpc,
-    aws_iam_role_policy.acquire_keys,
-  ]
+  depends_on = [aws_iam_role_policy.acquire_table, aws_iam_role_policy.acquire_function]
 }
 
 resource "aws_lambda_function" "read" {
@@ -3929,12 +3723,7 @@ resource "aws_lambda_function" "read" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.read_table,
-    aws_iam_role_policy.read_log,
-    aws_iam_role_policy.read_vpc,
-    aws_iam_role_policy.read_keys,
-  ]
+  depends_on = [aws_iam_role_policy.read_table, aws_iam_role_policy.read_function]
 }
 
 resource "aws_lambda_function" "operate" {
@@ -3992,12 +3781,7 @@ resource "aws_lambda_function" "operate" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.operate_table,
-    aws_iam_role_policy.operate_log,
-    aws_iam_role_policy.operate_vpc,
-    aws_iam_role_policy.operate_keys,
-  ]
+  depends_on = [aws_iam_role_policy.operate_table, aws_iam_role_policy.operate_function]
 }
 
 resource "aws_lambda_function" "watch" {
@@ -4056,12 +3840,7 @@ resource "aws_lambda_function" "watch" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.watch_table,
-    aws_iam_role_policy.watch_log,
-    aws_iam_role_policy.watch_vpc,
-    aws_iam_role_policy.watch_keys,
-  ]
+  depends_on = [aws_iam_role_policy.watch_table, aws_iam_role_policy.watch_function]
 }
 
 resource "aws_lambda_function" "invoke" {
@@ -4123,9 +3902,7 @@ resource "aws_lambda_function" "invoke" {
   depends_on = [
     aws_iam_role_policy.invoke_table,
     aws_iam_role_policy.invoke_execution_key,
-    aws_iam_role_policy.invoke_log,
-    aws_iam_role_policy.invoke_vpc,
-    aws_iam_role_policy.invoke_keys,
+    aws_iam_role_policy.invoke_function,
   ]
 }
 
@@ -4188,9 +3965,7 @@ resource "aws_lambda_function" "semaphore" {
   depends_on = [
     aws_iam_role_policy.invoke_table,
     aws_iam_role_policy.invoke_execution_key,
-    aws_iam_role_policy.invoke_log,
-    aws_iam_role_policy.invoke_vpc,
-    aws_iam_role_policy.invoke_keys,
+    aws_iam_role_policy.invoke_function,
   ]
 }
 
@@ -4253,9 +4028,7 @@ resource "aws_lambda_function" "cleanup" {
   depends_on = [
     aws_iam_role_policy.cleanup_table,
     aws_iam_role_policy.cleanup_execution_key,
-    aws_iam_role_policy.cleanup_log,
-    aws_iam_role_policy.cleanup_vpc,
-    aws_iam_role_policy.cleanup_keys,
+    aws_iam_role_policy.cleanup_function,
   ]
 }
 
@@ -4315,12 +4088,7 @@ resource "aws_lambda_function" "record" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.record_history,
-    aws_iam_role_policy.record_log,
-    aws_iam_role_policy.record_vpc,
-    aws_iam_role_policy.record_keys,
-  ]
+  depends_on = [aws_iam_role_policy.record_history, aws_iam_role_policy.record_function]
 }
 
 resource "aws_lambda_function" "terraform" {
@@ -4386,9 +4154,7 @@ resource "aws_lambda_function" "terraform" {
   depends_on = [
     aws_iam_role_policy.terraform_table,
     aws_iam_role_policy.terraform_states,
-    aws_iam_role_policy.terraform_log,
-    aws_iam_role_policy.terraform_vpc,
-    aws_iam_role_policy.terraform_keys,
+    aws_iam_role_policy.terraform_function,
   ]
 }
 
@@ -4454,12 +4220,7 @@ resource "aws_lambda_function" "transact" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.transact_tables,
-    aws_iam_role_policy.transact_log,
-    aws_iam_role_policy.transact_vpc,
-    aws_iam_role_policy.transact_keys,
-  ]
+  depends_on = [aws_iam_role_policy.transact_tables, aws_iam_role_policy.transact_function]
 }
 
 resource "aws_lambda_function" "sweep" {
@@ -4524,12 +4285,7 @@ resource "aws_lambda_function" "sweep" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.sweep_tables,
-    aws_iam_role_policy.sweep_log,
-    aws_iam_role_policy.sweep_vpc,
-    aws_iam_role_policy.sweep_keys,
-  ]
+  depends_on = [aws_iam_role_policy.sweep_tables, aws_iam_role_policy.sweep_function]
 }
 
 resource "aws_lambda_function" "expire" {
@@ -4588,12 +4344,7 @@ resource "aws_lambda_function" "expire" {
     system_log_level = "WARN"
   }
 
-  depends_on = [
-    aws_iam_role_policy.expire_table,
-    aws_iam_role_policy.expire_log,
-    aws_iam_role_policy.expire_vpc,
-    aws_iam_role_policy.expire_keys,
-  ]
+  depends_on = [aws_iam_role_policy.expire_table, aws_iam_role_policy.expire_function]
 }
 
 resource "aws_sfn_state_machine" "run_under_lock" {

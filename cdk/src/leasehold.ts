@@ -59,7 +59,7 @@ export class Leasehold extends Construct {
   public readonly runUnderLock: sfn.IStateMachine;
   /** The target of rules about the ends of executions that use the mutex steps. */
   public readonly cleanUp: sfn.IStateMachine;
-  /** The Function URL, with a slash at the end. */
+  /** With `functionUrl`, in regions that have them: the Function URL, with a slash at the end. */
   public readonly functionUrl?: string;
   /** What functions that hold locks need: acquire, heartbeat, release and look, by the API or by direct invocation. */
   public readonly holderPolicy: iam.IManagedPolicy;
@@ -67,7 +67,7 @@ export class Leasehold extends Construct {
   public readonly agentLayer?: lambda.ILayerVersion;
   /** The same for functions on arm64. */
   public readonly agentLayerArm64?: lambda.ILayerVersion;
-  /** The table in which executions that sleep leave their tokens. */
+  /** With `wakeWaiters`, in regions that have pipes: the table in which executions that sleep leave their tokens. */
   public readonly waitersTable?: dynamodb.ITable;
 
   private readonly template: CfnInclude;
@@ -108,7 +108,8 @@ export class Leasehold extends Construct {
       "CleanUp",
       this.template.getResource("CleanupStateMachine").ref,
     );
-    this.functionUrl = props.functionUrl ? this.attribute("AcquireFunctionUrl", "FunctionUrl") : undefined;
+    const has = (name: string) => name in decided.Resources;
+    this.functionUrl = has("AcquireFunctionUrl") ? this.attribute("AcquireFunctionUrl", "FunctionUrl") : undefined;
     const holderPolicy = this.template.getResource("HolderPolicy").ref;
     this.holderPolicy = iam.ManagedPolicy.fromManagedPolicyArn(this, "Holder", holderPolicy);
     if (props.agentLayerBucket) {
@@ -117,7 +118,7 @@ export class Leasehold extends Construct {
       this.agentLayer = layer("Agent", "AgentLayer");
       this.agentLayerArm64 = layer("AgentArm64", "AgentLayerArm64");
     }
-    if (props.wakeWaiters) {
+    if (has("WaitersTable")) {
       this.waitersTable = dynamodb.Table.fromTableArn(this, "Waiters", this.attribute("WaitersTable", "Arn"));
     }
     this.rules = [this.attribute("CleanupRule", "Arn"), this.attribute("RedrivenChildRule", "Arn")];
@@ -146,7 +147,18 @@ export class Leasehold extends Construct {
   public grantMutex(grantee: iam.IGrantable): void {
     this.invokeFunction.grantInvoke(grantee);
     this.cleanUp.grantStartExecution(grantee);
-    this.waitersTable?.grant(grantee, "dynamodb:PutItem");
+    if (!this.waitersTable) {
+      return;
+    }
+    this.waitersTable.grant(grantee, "dynamodb:PutItem");
+    if (this.props.tableKmsKeyArn) {
+      iam.Grant.addToPrincipal({
+        grantee,
+        actions: ["kms:Decrypt"],
+        resourceArns: [this.props.tableKmsKeyArn],
+        conditions: { StringEquals: { "kms:ViaService": `dynamodb.${Aws.REGION}.${Aws.URL_SUFFIX}` } },
+      });
+    }
   }
 
   /** Starts the clean-up after executions of this state machine that may have ended with a lock held. */

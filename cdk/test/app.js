@@ -3,7 +3,7 @@ const { App, CfnOutput, DefaultStackSynthesizer, Stack } = require("aws-cdk-lib"
 const { Leasehold, LeaseholdArchitecture, LeaseholdAuthorizer, LeaseholdFunctions } = require("../lib");
 
 const [codeDirectory, outdir, bucket] = process.argv.slice(2);
-const app = new App({ outdir });
+const app = new App({ outdir, analyticsReporting: false });
 const synthesizer = new DefaultStackSynthesizer({ fileAssetsBucketName: bucket, generateBootstrapVersionRule: false });
 const stack = new Stack(app, "Test", { synthesizer });
 const lock = new Leasehold(stack, "Leasehold", {

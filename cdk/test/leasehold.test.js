@@ -147,6 +147,52 @@ test("grantMutex lets the grantee sleep where executions are woken", () => {
   }
 });
 
+test("grantMutex grants the use of the key of the waiters' table", () => {
+  const key = "arn:aws:kms:eu-west-1:123456789012:key/tables";
+  for (const [props, wanted] of [
+    [{ wakeWaiters: true, tableKmsKeyArn: key }, true],
+    [{ wakeWaiters: true }, false],
+    [{ tableKmsKeyArn: key }, false],
+  ]) {
+    const template = synthesise(props, (lock, stack) => lock.grantMutex(worker(stack)));
+    const [policy] = Object.entries(template.findResources("AWS::IAM::Policy")).filter(([id]) =>
+      id.startsWith("Worker"),
+    );
+    const statements = policy[1].Properties.PolicyDocument.Statement;
+    const granted = statements.filter((one) => one.Action === "kms:Decrypt");
+    assert.strictEqual(granted.length, wanted ? 1 : 0, JSON.stringify(statements));
+    for (const one of granted) {
+      assert.strictEqual(one.Resource, key);
+      assert.ok(JSON.stringify(one.Condition.StringEquals["kms:ViaService"]).includes("dynamodb."));
+    }
+  }
+});
+
+test("construct leaves out what its region lacks", () => {
+  const props = { codeDirectory, functions: LeaseholdFunctions.ONE, functionUrl: true, wakeWaiters: true };
+  for (const [region, url, waiters] of [
+    ["ca-west-1", false, false],
+    ["ap-south-2", false, true],
+    ["eu-west-1", true, true],
+  ]) {
+    const stack = new Stack(new App(), "Test", { env: { account: "123456789012", region } });
+    const lock = new Leasehold(stack, "Leasehold", props);
+    lock.grantMutex(worker(stack));
+    assert.deepStrictEqual([lock.functionUrl !== undefined, lock.waitersTable !== undefined], [url, waiters], region);
+    const template = Template.fromStack(stack);
+    assert.strictEqual(made(template, "AWS::Lambda::Url").length, url ? 1 : 0);
+    assert.strictEqual(made(template, "AWS::Pipes::Pipe").length, waiters ? 2 : 0);
+  }
+});
+
+test("stage throttles the routes of operators", () => {
+  const throttled = (props) =>
+    Object.keys(made(synthesise(props), "AWS::ApiGatewayV2::Stage")[0].Properties.RouteSettings);
+  assert.ok(!throttled({}).includes("ANY /v1/transactions/unlock"), "a stage knows no route that is not there");
+  const all = throttled({ transactionTableArns: ["arn:aws:dynamodb:eu-west-1:123456789012:table/accounts"] });
+  assert.ok(all.includes("ANY /v1/transactions/unlock") && all.includes("ANY /v1/break"), all);
+});
+
 test("one function serves a holder behind its URL", () => {
   const template = synthesise({ functions: LeaseholdFunctions.ONE, functionUrl: true });
   const handlers = made(template, "AWS::Lambda::Function").map((fn) => fn.Properties.Handler);

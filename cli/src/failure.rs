@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use leasehold_client::wire::semaphore::permits;
 use leasehold_client::wire::{Lock, RefusedLock};
 use leasehold_client::{ErrorKind, LockKey, Loss, TransportError};
 use serde_json::json;
@@ -100,7 +101,7 @@ impl Failure {
             if let Some(state) = &refused.semaphore {
                 let (free, capacity, queue) = (state.available, state.capacity, state.queue.len());
                 let waiting = if queue == 0 { String::new() } else { format!(", and {queue} wait") };
-                return format!("{key} has {free} of {capacity} permits free{waiting}");
+                return format!("{key} has {free} of {} free{waiting}", permits(capacity));
             }
             let owner = refused.owner_name.as_deref().unwrap_or("someone else");
             format!("{key} is held by {}", output::plain(owner))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use leasehold_client::wire::Secret;
+use leasehold_client::wire::{self, Secret};
 use leasehold_client::{
     Acquisition, AllGuard, AllRequest, Client, Error, Guard, LockKey, Loss, PermitGuard, PermitRequest, Release,
     Semaphore,
@@ -23,8 +23,7 @@ pub(crate) enum Grant {
 
 /// The name of permits.
 fn permits_of(key: &LockKey, permits: u64) -> String {
-    let noun = if permits == 1 { "permit" } else { "permits" };
-    format!("{permits} {noun} of {key}")
+    format!("{} of {key}", wire::semaphore::permits(permits))
 }
 
 /// A name for sentences, with the verbs that agree with it.

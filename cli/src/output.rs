@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold_client::LockKey;
-use leasehold_client::wire::semaphore::{Holder, SemaphoreState, Ticket};
+use leasehold_client::wire::semaphore::{Holder, SemaphoreState, Ticket, permits};
 use leasehold_client::wire::{Lock, LockState};
 use serde::Serialize;
 
@@ -162,7 +162,7 @@ pub(crate) fn holder(lock: &Lock) -> String {
             lease(lock.lease_duration_ms)
         );
     };
-    let free = format!("{key} has {} of {} permits free", semaphore.available, semaphore.capacity);
+    let free = format!("{key} has {} of {} free", semaphore.available, permits(semaphore.capacity));
     let mut names: Vec<_> =
         semaphore.holders.iter().take(NAMED_HOLDERS).map(|holder| plain(&holder.owner_name)).collect();
     match semaphore.holders.len().saturating_sub(NAMED_HOLDERS) {

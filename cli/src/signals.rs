@@ -1,6 +1,8 @@
 //! The signals that this process receives, as a stream.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -48,6 +50,15 @@ impl Received {
     pub(crate) fn number(self) -> u8 {
         u8::try_from(self.signal as i32).unwrap_or_default()
     }
+}
+
+/// Lets a write fail where the file would exceed the largest size that the process may give it. The signal would end
+/// the process in the middle. Commands that this process starts do not inherit it.
+///
+/// # Errors
+/// The system refuses.
+pub(crate) fn survive_full_files() -> io::Result<()> {
+    signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::new(AtomicBool::new(false))).map(drop)
 }
 
 /// The signals that this process receives. From the first listener on, they no longer end the process.

@@ -21,7 +21,7 @@ function silence(seen: Seen): { ms: number; left: number; state: State } {
 /** "2 of 5 permits, 1 waits" */
 export function permits({ capacity, available, queue }: Semaphore): string {
   const waiting = queue.length === 0 ? "" : queue.length === 1 ? ", 1 waits" : `, ${queue.length} wait`;
-  return `${capacity - available} of ${capacity} permits${waiting}`;
+  return `${capacity - available} of ${capacity} ${capacity === 1 ? "permit" : "permits"}${waiting}`;
 }
 
 /** The lease as a bar that runs out, and the age of the last heartbeat. */

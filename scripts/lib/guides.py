@@ -1,6 +1,8 @@
 """Runs pages of the documentation, word for word, each in a folder of its own. Files are written, commands are run, and
 their output is compared with the printed one.
 
+A page that says that its programs run "any number of times" is run twice.
+
 Usage: guides.py --leasehold PATH PAGE..., or guides.py PAGE... for pages whose commands need no service.
 
 The language and the title of a block say what becomes of it:
@@ -29,6 +31,7 @@ from readme_session import README_URL, ROOT, Shell, service
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TERMINAL = "In one terminal"
+REPEATABLE = "any number of times"
 # Ports of the pages' own servers.
 PORTS = ("2772", "8001", "8002", "8443")
 PYTHON = ROOT / "clients/python"
@@ -186,7 +189,8 @@ def main():
             with tempfile.TemporaryDirectory() as folder:
                 # npm needs a folder of its own to install into.
                 pathlib.Path(folder, "package.json").write_text("{}")
-                Page(path, addresses, folder).run()
+                for _ in range(2 if REPEATABLE in path.read_text() else 1):
+                    Page(path, addresses, folder).run()
             print(f"{path.name} does as it says ({time.monotonic() - began:.0f} s)", flush=True)
 
 

@@ -97,7 +97,7 @@ run "defaults" {
     error_message = "The function that reads may do no more."
   }
   assert {
-    condition     = length(aws_iam_role_policy.hold_vpc) == 0 && length(aws_iam_role_policy.hold_keys) == 0 && length(aws_lambda_function.hold[0].vpc_config) == 0
+    condition     = length(jsondecode(aws_iam_role_policy.hold_function[0].policy).Statement) == 1 && length(aws_lambda_function.hold[0].vpc_config) == 0
     error_message = "Roles know no VPC and no keys where nobody asks for them."
   }
   assert {
@@ -199,11 +199,11 @@ run "own" {
     error_message = "The API is behind a domain of one's own, with mutual TLS, and there alone."
   }
   assert {
-    condition     = aws_lambda_function.read.vpc_config[0].subnet_ids == toset(["subnet-1"]) && length(aws_iam_role_policy.read_vpc) == 1
+    condition     = aws_lambda_function.read.vpc_config[0].subnet_ids == toset(["subnet-1"]) && jsondecode(aws_iam_role_policy.read_function.policy).Statement[1].Resource == "*"
     error_message = "The functions run in the subnets, and their roles may enter them."
   }
   assert {
-    condition     = length(jsondecode(aws_iam_role_policy.read_keys[0].policy).Statement) == 2 && aws_dynamodb_table.locks[0].server_side_encryption[0].kms_key_arn == var.table_kms_key_arn
+    condition     = [for one in jsondecode(aws_iam_role_policy.read_function.policy).Statement : one.Resource if one.Action == "kms:Decrypt"] == [var.table_kms_key_arn, var.environment_kms_key_arn] && aws_dynamodb_table.locks[0].server_side_encryption[0].kms_key_arn == var.table_kms_key_arn
     error_message = "The tables have one's own key, and the roles may decrypt with both."
   }
   assert {

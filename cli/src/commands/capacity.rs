@@ -1,7 +1,8 @@
 //! `leasehold capacity`: changes the permits of a semaphore.
 
 use clap::Args;
-use leasehold_client::wire::semaphore::CapacityResponse;
+use leasehold_client::wire::semaphore::{CapacityResponse, permits};
+use leasehold_protocol::semaphore::MAX_PERMITS;
 
 use crate::Failure;
 use crate::connection::CommonArgs;
@@ -18,7 +19,7 @@ pub(crate) struct CapacityArgs {
     lock: LockArgs,
 
     /// How many permits there are to be.
-    #[arg(value_name = "PERMITS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_name = "PERMITS", value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
     capacity: u64,
 
     /// The capacity that you saw, as `get` prints it. Without it, the semaphore is read first.
@@ -41,6 +42,6 @@ pub(crate) async fn main(args: CapacityArgs) -> Result<(), Failure> {
     };
     let available = args.common.patiently(change).await?;
     let response = CapacityResponse { capacity: args.capacity, available };
-    let text = || format!("{} has {} permits, {available} free", plain(&key.to_string()), args.capacity);
+    let text = || format!("{} has {}, {available} free", plain(&key.to_string()), permits(args.capacity));
     args.common.output.result(&response, text)
 }

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use leasehold_client::wire::semaphore::permits as in_all;
 use leasehold_client::{AllRequest, Client, LockKey, LockRequest, PermitRequest, Semaphore, Wait, period_at};
+use leasehold_protocol::semaphore::MAX_PERMITS;
 
 use crate::acquiring;
 use crate::child::{ChildArgs, End, Runner, keeping, warning};
@@ -45,7 +47,7 @@ impl WantedKey {
             return Ok(Self { key: of(text), permits: None });
         };
         if permits == 0 || permits > capacity {
-            let why = format!("{text:?} asks for {permits} of {capacity} permits; it can be 1 to {capacity}");
+            let why = format!("{text:?} asks for {permits} of {}; it can be 1 to {capacity}", in_all(capacity));
             return Err(Failure::usage(format!("{why} (--plain takes it as the name of a lock)")));
         }
         Ok(Self { key: of(key), permits: Some((permits, capacity)) })
@@ -56,7 +58,7 @@ impl WantedKey {
         match self.permits {
             None => self.key.to_string(),
             Some((1, _)) => format!("a permit of {}", self.key),
-            Some((permits, _)) => format!("{permits} permits of {}", self.key),
+            Some((permits, _)) => format!("{} of {}", in_all(permits), self.key),
         }
     }
 }
@@ -180,12 +182,12 @@ struct KeysArgs {
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 struct SharingArgs {
     /// Take this many permits of a semaphore. Default, where --of is given: 1.
-    #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
     permits: Option<u64>,
 
     /// Share the key: at most this many permits are out at a time.
     #[arg(long, value_name = "CAPACITY", conflicts_with_all = ["shared", "exclusive", "fair"],
-        value_parser = clap::value_parser!(u64).range(1..))]
+        value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
     of: Option<u64>,
 
     /// Lock for reading: beside up to 99 other readers (--shared), and never beside a writer (--exclusive).

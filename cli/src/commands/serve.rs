@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::interval;
 
 use crate::duration;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::systemd;
 
 /// Run the lock service on this machine: an HTTP API over an embedded DynamoDB engine, or over any DynamoDB endpoint.
@@ -272,6 +272,7 @@ pub(crate) fn return_memory_soon() {
 pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
     init_logging(LogFormat::Text, LevelFilter::WARN);
     let stopped = stop_signal()?;
+    signals::survive_full_files().map_err(ServeError::Signals)?;
     take_descriptors();
     let activated = systemd::listener().map_err(ServeError::Activation)?;
     let wanted = activated.as_ref().map_or(Ok(args.listen), std::net::TcpListener::local_addr);

@@ -382,7 +382,9 @@ async fn options_that_exclude_each_other_are_refused() {
         (&["a", "--of", "3", "--once", "x"], "'--of <CAPACITY>' cannot be used with"),
         (&["a", "--once", "x", "--every", "1h"], "'--once <OCCURRENCE>' cannot be used with"),
         (&["a", "--permits", "3"], "required arguments were not provided"),
-        (&["a", "--permits", "0", "--of", "3"], "0 is not in 1.."),
+        (&["a", "--permits", "0", "--of", "3"], "0 is not in 1..=1000000000"),
+        (&["a", "--of", "0"], "0 is not in 1..=1000000000"),
+        (&["a", "--of", "2000000000"], "2000000000 is not in 1..=1000000000"),
         (&["a", "b", "--fair"], "several keys are plain locks"),
         (&["a", "b", "--stale-by-clock"], "--stale-by-clock goes with one key, and there are several"),
         (&["a", "--of", "3", "--yield-after", "1s"], "cannot be used with"),
@@ -392,15 +394,18 @@ async fn options_that_exclude_each_other_are_refused() {
         (&["pool:2/10", "--of", "3"], "the key names its permits"),
         (&["pool:2/10", "--once", "x"], "--once goes with a plain lock, and the key is a semaphore"),
         (&["a", "pool:3/2"], "asks for 3 of 2 permits"),
+        (&["a", "pool:2/1"], "asks for 2 of 1 permit;"),
         (&["a", "--fair", "--attribute", "x=y"], "--attribute goes with a plain lock, and the key is a semaphore"),
     ] {
         let ended = serve.run(&[&["run"], options, &["--", "true"]].concat()).await;
         assert!(ended.status == 2 && ended.stderr.contains(sentence), "{options:?}: {ended:?}");
     }
     serve.run(&["run", "pool", "--of", "2", "--", "true"]).await.ok();
+    serve.run(&["run", "one", "--of", "1", "--", "true"]).await.ok();
     for (args, sentence) in [
         (&["run", "pool", "--", "true"][..], "`run KEY --of N` asks for permits of a semaphore"),
         (&["run", "pool", "--permits", "3", "--of", "3", "--", "true"], "The semaphore has 2 permits in all."),
+        (&["run", "one", "--permits", "3", "--of", "3", "--", "true"], "The semaphore has 1 permit in all."),
         (&["run", "pool", "--fair", "--", "true"], "so that 1 do not exclude others"),
     ] {
         let ended = serve.run(args).await;
@@ -530,6 +535,8 @@ async fn holder_that_is_paused_finds_its_permits_lost() {
     let job = started(folder.path(), "first").await;
     signal(&first, "STOP");
     kill("STOP", job);
+    let refused = serve.run(&["run", "pool", "--of", "1", "--no-wait", "--", "true"]).await;
+    assert!(refused.stderr.starts_with("leasehold: pool has 0 of 1 permit free"), "{refused:?}");
     let args = ["run", "pool", "--of", "1", "--wait", "10s", "-q"];
     let token = finish(spawn_in(&serve, folder.path(), &args, "echo $LEASEHOLD_FENCING_TOKEN")).await.ok();
     assert!(!runs(job), "its guardian has ended it");

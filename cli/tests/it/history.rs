@@ -100,6 +100,10 @@ async fn service_without_a_history_says_so() {
     let refused = served.run(&["history", "Moe"]).await;
     assert_ne!(refused.status, 0);
     assert!(refused.stderr.contains("This service keeps no history."), "{}", refused.stderr);
+    let answer = served.http.get(format!("{}/v1/history?key=Moe", served.base_url)).send().await.expect("an answer");
+    let problem: Value = answer.json().await.expect("JSON");
+    // It may be the history, and not the lock, that is not there.
+    assert_eq!((&problem["status"], &problem["title"]), (&json!(404), &json!("It was not found")));
     let folder = folder();
     let mut elsewhere = leasehold(folder.path());
     elsewhere.args(["serve", "--history", "7d", "--memory", "--history-table", "leasehold"]);

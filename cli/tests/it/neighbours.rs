@@ -215,3 +215,28 @@ async fn service_takes_the_descriptors_that_it_may_have() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
     assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), ["700", "700"]);
 }
+
+/// The limit that the process has after the start stands for descriptors that other parts of it have taken.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn idle_connection_goes_when_no_descriptor_is_left() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.acquire("held", "secret").await;
+    let mut idle = Vec::new();
+    for _ in 0..40 {
+        let mut stream = sent(&serve, b"GET /v1/lock?key=held HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        let mut answer = [0; 12];
+        within(stream.read_exact(&mut answer)).await.expect("an answer");
+        idle.push(stream);
+    }
+    let pid = serve.process.id().expect("it is running");
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("Linux").count();
+    let mut limit = Command::new("prlimit");
+    limit.args(["--pid", &pid.to_string(), &format!("--nofile={}", open - 20)]);
+    if !within(limit.status()).await.is_ok_and(|status| status.success()) {
+        return println!("nothing is shown: prlimit is missing");
+    }
+    assert_eq!(heartbeat(&serve, "held").await, 200);
+    let mut rest = Vec::new();
+    within(idle.swap_remove(0).read_to_end(&mut rest)).await.expect("the oldest was closed");
+}

@@ -18,7 +18,9 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Serve, command, end, folder, in_folder, leasehold, pause, text_of, within};
+use crate::support::{
+    PATIENCE, Serve, command, end, exposed_url, folder, in_folder, leasehold, pause, text_of, within,
+};
 
 async fn take_and_release(serve: &Serve, key: &str, lease_id: &str) -> u64 {
     let body = json!({ "key": key, "ownerName": "me", "leaseId": lease_id });
@@ -131,8 +133,11 @@ async fn backup_and_restore_replace_nothing() {
     serve.kill_9().await;
     std::fs::write(folder.path().join("there"), "mine").expect("written");
     symlink(folder.path().join("nowhere"), folder.path().join("link")).expect("linked");
+    std::fs::write(folder.path().join("empty"), "").expect("written");
     for (args, part) in [
-        (&["backup", "there"][..], "there is there already"),
+        (&["restore", "empty", "--db", "new.db"][..], "empty is empty: it is no backup"),
+        (&["backup", "b.db", "--db", "empty"], "empty is empty"),
+        (&["backup", "there"], "there is there already"),
         (&["backup", "link"], "link is there already"),
         (&["backup", "b.db", "--db", "missing.db"], "cannot read missing.db"),
         (&["restore", "missing.db", "--db", "new.db"], "cannot read missing.db"),
@@ -146,7 +151,7 @@ async fn backup_and_restore_replace_nothing() {
     assert_eq!(in_folder(folder.path(), &["backup", "damaged.db"]).await.status, 0);
     flip_owner(&folder.path().join("damaged.db"));
     let ended = in_folder(folder.path(), &["restore", "damaged.db", "--db", "new.db"]).await;
-    assert!(ended.status == 1 && ended.stderr.contains("damaged"), "{ended:?}");
+    assert!(ended.status == 1 && ended.stderr.contains("cannot open damaged.db: it is damaged"), "{ended:?}");
     // The log of another database would be taken for that of the new one.
     std::fs::write(folder.path().join("new.db-wal"), "old").expect("written");
     assert_eq!(in_folder(folder.path(), &["backup", "b.db"]).await.status, 0);
@@ -155,6 +160,51 @@ async fn backup_and_restore_replace_nothing() {
     let names: BTreeSet<_> =
         std::fs::read_dir(folder.path()).expect("readable").map(|it| it.expect("a name").file_name()).collect();
     assert!(names.iter().all(|name| !name.to_string_lossy().starts_with(".leasehold")), "{names:?}");
+}
+
+/// The names in a folder that begin with a dot.
+fn hidden(folder: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(folder).expect("readable").map(|it| it.expect("a name").file_name());
+    names.filter_map(|name| name.into_string().ok()).filter(|name| name.starts_with('.')).collect()
+}
+
+#[tokio::test]
+async fn backup_leaves_nothing_when_the_file_may_not_grow() {
+    let folder = folder();
+    let serve = Serve::on_file(folder.path(), "leasehold.db").await;
+    for number in 0..20 {
+        let body = json!({ "key": format!("k{number}"), "ownerName": "me", "data": "x".repeat(50_000) });
+        assert_eq!(serve.post("/v1/acquire", &body).await.0, 200);
+    }
+    let mut limited = Command::new("sh");
+    let script = r#"ulimit -f 600; exec "$0" backup backup.db"#;
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_leasehold")]).current_dir(folder.path());
+    let ended = end(limited).await;
+    assert!(ended.status == 1 && ended.stderr.contains("cannot copy leasehold.db"), "{ended:?}");
+    assert!(
+        !folder.path().join("backup.db").exists() && hidden(folder.path()).is_empty(),
+        "{:?}",
+        hidden(folder.path())
+    );
+}
+
+#[tokio::test]
+async fn copy_of_a_backup_that_was_killed_goes_with_the_next_one() {
+    let folder = folder();
+    drop(Serve::on_file(folder.path(), "leasehold.db").await);
+    let copies = ["killed", "running"].map(|name| folder.path().join(format!(".leasehold-backup-{name}")));
+    for copy in &copies {
+        std::fs::create_dir(copy).expect("made");
+        std::fs::write(copy.join("copy.db"), "half a database").expect("written");
+    }
+    let running = std::fs::File::open(&copies[1]).expect("it is there");
+    running.lock().expect("locked");
+    let ended = in_folder(folder.path(), &["backup", "backup.db"]).await;
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert_eq!(hidden(folder.path()), [".leasehold-backup-running"]);
+    drop(running);
+    let ended = in_folder(folder.path(), &["restore", "backup.db", "--db", "new.db"]).await;
+    assert_eq!((ended.status, hidden(folder.path()).len()), (0, 0), "{ended:?}");
 }
 
 /// Changes a letter of the owner's name, wherever it is in this file.
@@ -298,6 +348,89 @@ async fn client_that_has_connected_is_answered_during_a_stop() {
     panic!("the machine is too busy for this test");
 }
 
+/// The service stands still while they connect, so that the stop comes before it has accepted any of them.
+#[tokio::test]
+async fn crowd_that_has_connected_is_answered_during_a_stop() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.signal("STOP");
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        let mut stream = within(TcpStream::connect(serve.address())).await.expect("the system takes it");
+        stream.write_all(b"GET /v1/lock?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+        clients.push(stream);
+    }
+    serve.signal("TERM");
+    serve.signal("CONT");
+    for (number, mut stream) in clients.into_iter().enumerate() {
+        let mut answer = String::new();
+        let read = within(stream.read_to_string(&mut answer)).await;
+        assert!(read.is_ok() && answer.starts_with("HTTP/1.1 404"), "client {number}: {read:?} {answer}");
+    }
+    assert_eq!(serve.ended().await.0, Some(0));
+}
+
+/// A shell behind which a small disk of its own is mounted at a folder. Where this user may not mount, there is none.
+async fn with_small_disk(at: &Path, script: &str) -> Option<Command> {
+    let mount = r#"mount -t tmpfs -o size=24m tmpfs "$1" || exit 99; "#;
+    let shell = |script: &str| {
+        let mut shell = Command::new("unshare");
+        if !is_of_root(at) {
+            shell.args(["--user", "--map-root-user"]);
+        }
+        shell.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{mount}{script}")]);
+        shell.args([env!("CARGO_BIN_EXE_leasehold"), text_of(at)]).kill_on_drop(true);
+        shell
+    };
+    let tried = end(shell("true")).await;
+    if tried.status == 0 {
+        return Some(shell(script));
+    }
+    println!("nothing is shown: this user may mount no disk: {}", tried.stderr);
+    None
+}
+
+/// Whether the user of this test is root: a folder that it has made tells.
+fn is_of_root(folder: &Path) -> bool {
+    std::fs::metadata(folder).expect("it is there").uid() == 0
+}
+
+#[tokio::test]
+async fn health_tells_of_a_nearly_full_disk_before_a_write_fails() {
+    let folder = folder();
+    let start = r#"exec "$0" serve --db "$1/leasehold.db" --listen 127.0.0.1:0"#;
+    let Some(command) = with_small_disk(folder.path(), start).await else { return };
+    let serve = Serve::spawn(command).await;
+    let status = async |path: &str| {
+        let answer = within(serve.http.get(format!("{}{path}", serve.base_url)).send()).await;
+        answer.expect("an answer").status().as_u16()
+    };
+    assert_eq!((status("/v1/health").await, status("/v1/ready").await), (200, 200));
+    // The disk as the service sees it.
+    let pid = serve.process.id().expect("it is running");
+    let filler = format!("/proc/{pid}/root{}/filler", text_of(folder.path()));
+    std::fs::write(&filler, vec![0; 10 << 20]).expect("there is room");
+    assert_eq!((status("/v1/health").await, status("/v1/ready").await), (503, 503));
+    serve.acquire("Moe", "secret").await;
+    std::fs::remove_file(filler).expect("removed");
+    assert_eq!((status("/v1/health").await, status("/v1/ready").await), (200, 200));
+}
+
+#[tokio::test]
+async fn database_on_a_read_only_disk_is_refused_in_a_sentence() {
+    let folder = folder();
+    let start = r#"cp "$1/../source.db" "$1/leasehold.db" && mount -o remount,ro "$1" || exit 99
+        exec "$0" serve --db "$1/leasehold.db" --listen 127.0.0.1:0"#;
+    let serve = Serve::on_file(folder.path(), "source.db").await;
+    serve.signal("TERM");
+    assert_eq!(serve.ended().await.0, Some(0));
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let Some(command) = with_small_disk(&disk, start).await else { return };
+    let ended = end(command).await;
+    let is_told = ended.stderr.contains("Read-only file system") && ended.stderr.trim_end().lines().count() == 1;
+    assert!(ended.status == 1 && is_told, "{ended:?}");
+}
+
 #[tokio::test]
 async fn service_tells_systemd_how_it_is() {
     let folder = folder();
@@ -315,6 +448,33 @@ async fn service_tells_systemd_how_it_is() {
     serve.signal("TERM");
     while told() != "STOPPING=1" {}
     assert_eq!(serve.ended().await.0, Some(0));
+}
+
+/// systemd starts a service anew that tells nothing for a while, so that one whose table is stuck must fall silent.
+#[tokio::test]
+async fn signs_of_life_stop_when_the_table_is_stuck() {
+    let (folder, table) = (folder(), Serve::start(&["--memory", "--expose-dynamodb", "0"]).await);
+    let file = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&file).expect("bound");
+    // Ten times the pause between two signs.
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("set");
+    let told = || {
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).ok()?;
+        Some(String::from_utf8_lossy(&text[..length]).trim().to_owned())
+    };
+    // A busy machine may be silent for that long, too.
+    let hears_soon = || (0..10).find_map(|_| told());
+    let endpoint = exposed_url(&table);
+    let args = ["--dynamodb-endpoint", endpoint.as_str(), "--listen", "127.0.0.1:0"];
+    let mut front = command(folder.path(), &args);
+    front.env("NOTIFY_SOCKET", &file).env("WATCHDOG_USEC", "600000");
+    let _serve = Serve::spawn(front).await;
+    assert_eq!((hears_soon(), hears_soon()), (Some("READY=1".into()), Some("WATCHDOG=1".into())));
+    table.signal("STOP");
+    assert!((0..60).any(|_| told().is_none()), "the service works without its table");
+    table.signal("CONT");
+    assert_eq!(hears_soon(), Some("WATCHDOG=1".into()), "the table answers again");
 }
 
 #[tokio::test]

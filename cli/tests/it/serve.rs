@@ -490,6 +490,13 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
         for statement in ["UPDATE items SET a = 1 WHERE id = 'large'", "SELECT id FROM items WHERE id = 'large'"] {
             client.execute_statement().statement(statement).send().await.expect("carried out");
         }
+        // The engine parses each member once for each list around it.
+        let members = AttributeValue::L(vec![AttributeValue::Bool(true); 3000]);
+        let deep = (0..30).fold(members, |inner, _| AttributeValue::L(vec![inner]));
+        let id = AttributeValue::S("deep".to_owned());
+        let put = client.put_item().table_name("items").item("id", id).item("a", deep).send().await;
+        let refused = put.expect_err("refused");
+        assert!(refused.message().is_some_and(|message| message.contains("nest them less deeply")), "{refused:?}");
         let light = json!({ "commit": true, "requests": checked("numbers = numbers") });
         assert_eq!(serve.post("/v1/transactions/begin", &light).await.0, 200);
     }
@@ -579,7 +586,7 @@ async fn clock_before_1970_is_refused_in_a_sentence() {
 async fn full_disk_is_an_outage_and_loses_nothing() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
-    let script = r#"trap '' XFSZ; ulimit -f 600; exec "$0" serve --listen 127.0.0.1:0 --db "$1""#;
+    let script = r#"ulimit -f 600; exec "$0" serve --listen 127.0.0.1:0 --db "$1""#;
     let mut limited = Command::new("/bin/sh");
     limited.args(["-c", script, env!("CARGO_BIN_EXE_leasehold"), text_of(&db)]);
     limited.env_clear().current_dir(folder.path()).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);

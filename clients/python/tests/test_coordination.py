@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from functools import partial
@@ -324,7 +325,7 @@ def test_service_without_a_history_says_so(client: Client, key: str) -> None:
 
 def test_occurrence_is_set_back_by_an_operator(client: Client, key: str, kind: str) -> None:
     def run(occurrence: str) -> Ran[Any] | AlreadyDone:
-        return client.once(key, occurrence, lambda guard: returning(None, kind))
+        return client.once(key, occurrence, as_body(lambda guard: None, kind))
 
     run("9999")
     assert isinstance(run("2026-2"), AlreadyDone)
@@ -339,10 +340,11 @@ def test_occurrence_is_set_back_by_an_operator(client: Client, key: str, kind: s
 def test_occurrence_runs_once(client: Client, make_client: MakeClient, key: str, kind: str) -> None:
     ran: list[int] = []
 
-    def body(guard: Guard) -> Any:
+    def run(guard: Guard) -> str:
         ran.append(guard.fencing_token)
-        return returning("41 rows", kind)
+        return "41 rows"
 
+    body = as_body(run, kind)
     first = client.once(key, "2026-11-21T02", body)
     assert first == Ran("41 rows")
     again = make_client().once(key, "2026-11-21T02", body)
@@ -357,23 +359,25 @@ def test_occurrence_runs_once(client: Client, make_client: MakeClient, key: str,
         client.try_acquire(key, occurrence="2026-11-21T03")
 
 
-def returning(result: object, kind: str) -> Any:
-    """Makes a body that returns this result: a coroutine under an event loop."""
+def as_body(function: Any, kind: str) -> Any:
+    """Makes a body of a function: a coroutine function under an event loop."""
 
-    async def later() -> object:
-        return result
+    async def later(guard: Guard) -> Any:
+        result = function(guard)
+        return await result if inspect.isawaitable(result) else result
 
-    return result if kind == "threads" else later()
+    return function if kind == "threads" else later
 
 
 def test_occurrence_that_failed_is_tried_again(client: Client, key: str, kind: str) -> None:
-    def fail(guard: Guard) -> Any:
+    def raise_mine(guard: Guard) -> Any:
         raise KeyError("mine")
 
+    fail = as_body(raise_mine, kind)
     with pytest.raises(KeyError, match="mine"):
         client.once(key, "1", fail)
     assert client.get(key).state == "released"
-    assert client.once(key, "1", lambda guard: returning(None, kind)) == Ran(None)
+    assert client.once(key, "1", as_body(lambda guard: None, kind)) == Ran(None)
     with pytest.raises(KeyError, match="mine"):
         client.once(key, "2", fail, at_most_once=True)
     assert isinstance(client.once(key, "2", fail), AlreadyDone)
@@ -383,7 +387,7 @@ def test_completion_is_repeated_until_it_is_stored(
     proxy: Proxy, observed: Client, client: Client, key: str, kind: str
 ) -> None:
     proxy.fault = only("release", Refuse(), times=3)
-    assert observed.once(key, "1", lambda guard: returning(b"left", kind)) == Ran(b"left")
+    assert observed.once(key, "1", as_body(lambda guard: b"left", kind)) == Ran(b"left")
     assert client.get(key).last_occurrence == "1"
 
 
@@ -393,7 +397,7 @@ def test_completion_that_failed_is_never_a_plain_release(
     monkeypatch.setattr("leasehold._core.OPERATION_BOUND_MS", 300)
     proxy.fault = only("release", Refuse())
     with pytest.raises(LeaseholdError):
-        observed.once(key, "1", lambda guard: returning("left", kind))
+        observed.once(key, "1", as_body(lambda guard: "left", kind))
     proxy.fault = lambda request: None
     observed.close()
     assert all(r.body["completed"] == "1" for r in proxy.seen if r.action == "release")
@@ -418,7 +422,7 @@ def test_occurrence_that_was_broken_is_not_done(client: Client, key: str, kind: 
         return later()
 
     with pytest.raises(LockLost):
-        client.once(key, "1", body)
+        client.once(key, "1", as_body(body, kind))
     assert client.get(key).last_occurrence is None
 
 

@@ -112,6 +112,15 @@ def test_each_mistake_in_the_address_says_what_to_do(
     assert "check the URL" in text(service.replace("http:", "https:"), Unavailable)
     assert "check the path of the URL" in text(f"{service}/prod", InvalidRequest)
     assert "must be http:// or https://" in text("localhost:8080", InvalidRequest)
+    for secret in (
+        "user:secret@127.0.0.1:1",
+        "secret@127.0.0.1:1",
+        "user:sec/ret@127.0.0.1:1",
+        "user:secret@[127.0.0.1",
+    ):
+        for url in (f"http://{secret}", f"{service},https://{secret}/prod"):
+            refusal = text(url, InvalidRequest)
+            assert refusal == "base_url: must have no user, no password and no @: use token, headers or auth"
     if kind == "threads":
         with pytest.raises(InvalidRequest, match=r"base_url: must be a URL, or .*, not None"):
             Client(None)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 /** The client: all calls of the service, and the state between them. */
 import { acquire, type AcquireOptions, type ScopeOptions, type TryAcquireOptions } from "./acquire.js";
+import { checkBody, finished } from "./bodies.js";
 import { type Context, track } from "./context.js";
 import { type Duration, millisecondsOf } from "./duration.js";
 import { answerFromWire, itemFromWire, itemToWire } from "./dynamodb.js";
@@ -370,10 +371,11 @@ export class Client implements AsyncDisposable {
    * @throws {WouldDeadlockError} the scope around this one holds the lock.
    */
   async withLock<T>(key: string, body: (guard: Guard) => T | Promise<T>, options: ScopeOptions = {}): Promise<T> {
+    checkBody(body, "body");
     if (options.reentrant === true) {
       const outer = heldHere().find((guard) => guard.blocks(this.#context, key, options.sortKey));
       if (outer instanceof Guard) {
-        const result = await body(outer);
+        const result = finished(await body(outer));
         outer.ensureHeld();
         return result;
       }
@@ -390,11 +392,13 @@ export class Client implements AsyncDisposable {
     options: ScopeOptions = {},
   ): Locked<Arguments> {
     const client = this;
-    return (work) =>
-      function (this: ThisParameterType<typeof work>, ...given) {
+    return (work) => {
+      checkBody(work, "work");
+      return function (this: ThisParameterType<typeof work>, ...given) {
         const name = typeof key === "string" ? key : key(...given);
         return client.withLock(name, () => work.apply(this, given), options);
       };
+    };
   }
 
   /**
@@ -406,12 +410,14 @@ export class Client implements AsyncDisposable {
     const every = millisecondsOf(period, "period");
     if (!(every >= 1000)) throw new InvalidRequestError("period must be a second or more.", "period");
     const client = this;
-    return (work) =>
-      function (this: ThisParameterType<typeof work>, ...given) {
+    return (work) => {
+      checkBody(work, "work");
+      return function (this: ThisParameterType<typeof work>, ...given) {
         const now = client.#context.runtime.epoch();
         const occurrence = new Date(Math.floor(now / every) * every).toISOString();
         return client.once(key, occurrence, () => work.apply(this, given), { wait: 0, ...options });
       };
+    };
   }
 
   /**
@@ -518,6 +524,7 @@ export class Client implements AsyncDisposable {
     body: (guard: Guard) => T | Promise<T>,
     options: OnceOptions = {},
   ): Promise<Ran<T> | AlreadyDone | Held> {
+    checkBody(body, "body");
     const guard = await this.acquire(key, { ...options, occurrence }).catch((error: unknown): AlreadyDone => {
       if (!(error instanceof AlreadyDoneError)) throw error;
       const { lastOccurrence } = error.lock;
@@ -561,6 +568,7 @@ export class Client implements AsyncDisposable {
     body: (guard: AllGuard) => T | Promise<T>,
     options: AcquireAllOptions = {},
   ): Promise<T> {
+    checkBody(body, "body");
     return under(this.#context, (await this.acquireAll(locks, options)).granted(), body);
   }
 

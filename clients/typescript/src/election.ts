@@ -1,5 +1,6 @@
 /** Leader election: one lock, whose payload is the leader's address (rule K6). */
 import type { AcquireOptions } from "./acquire.js";
+import { checkBody } from "./bodies.js";
 import type { Client } from "./client.js";
 import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
@@ -41,6 +42,7 @@ export class Election {
     body: (guard: Guard, signal: AbortSignal) => T | Promise<T>,
     options: CampaignOptions = {},
   ): Promise<T> {
+    checkBody(body, "body");
     for (;;) {
       let led: Guard | undefined;
       try {

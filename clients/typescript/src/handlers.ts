@@ -13,6 +13,7 @@
  * resource must check the fencing token.
  */
 import type { TryAcquireOptions } from "./acquire.js";
+import { checkBody, finished } from "./bodies.js";
 import type { Client } from "./client.js";
 import { InvalidRequestError } from "./errors.js";
 import { type Duration, millisecondsOf } from "./duration.js";
@@ -120,6 +121,7 @@ export function withLock<Event, Result, Context extends LambdaContext>(
   handler: (event: Event, context: LockedContext<Context>) => Result | Promise<Result>,
   options: WithLockOptions<Event, Context> | SqsOptions<Context>,
 ): (event: never, context: Context) => Promise<unknown> {
+  checkBody(handler, "handler");
   const needed = millisecondsOf(options.workNeeds ?? 0, "workNeeds");
   if (options.onContention === "sqs-retry") {
     const lock = new Lock<SqsRecord, Context>(options);
@@ -163,6 +165,7 @@ export function idempotent<Event, Result, Context extends LambdaContext>(
   handler: (event: Event, context: LockedContext<Context>) => Result | Promise<Result>,
   options: IdempotentOptions<Event, Context>,
 ): (event: Event, context: Context) => Promise<Result> {
+  checkBody(handler, "handler");
   const { completedTtl = "1h", payload = (event: Event): unknown => event, onContention = "raise" } = options;
   const needed = millisecondsOf(options.workNeeds ?? 0, "workNeeds");
   const counts = millisecondsOf(completedTtl, "completedTtl");
@@ -199,7 +202,7 @@ async function under<Context, Result>(
 ): Promise<Result> {
   const held = new InvocationGuard(guard, deadline);
   const locked = Object.assign(context as Context & object, { leasehold: held });
-  return held.run(async () => work(locked), leaving);
+  return held.run(async () => finished(await work(locked)), leaving);
 }
 
 /** The lock of a wrapper. */

@@ -1,4 +1,5 @@
 /** Work under a guard, which is released at the end. */
+import { finished } from "./bodies.js";
 import type { Context } from "./context.js";
 import { type Kept, within } from "./flow.js";
 import { leave, type Scoped } from "./leaving.js";
@@ -14,7 +15,7 @@ export async function work<Guard extends AsyncDisposable & Kept, T>(
 ): Promise<T> {
   const letGo = keepAlive(context.runtime);
   try {
-    return await within(guard, () => body(guard));
+    return finished(await within(guard, () => body(guard)));
   } catch (error) {
     await guard[Symbol.asyncDispose]();
     throw error;

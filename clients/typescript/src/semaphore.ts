@@ -1,6 +1,7 @@
 /** Semaphores, read/write locks and fair locks (rule K6). */
 import type { Duration } from "./duration.js";
 import type { Bound } from "./pacing.js";
+import { checkBody } from "./bodies.js";
 import { type Context, track } from "./context.js";
 import { InvalidRequestError } from "./errors.js";
 import type { Held } from "./held.js";
@@ -74,6 +75,7 @@ export class Semaphore {
    * @throws {LockLostError} `body` came to its end, but the permits were lost meanwhile.
    */
   async withPermits<T>(body: (guard: PermitGuard) => T | Promise<T>, options: PermitsOptions = {}): Promise<T> {
+    checkBody(body, "body");
     return under(this.#context, (await this.acquire(options)).granted(), body);
   }
 

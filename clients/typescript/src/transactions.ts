@@ -1,4 +1,5 @@
 /** Runs a body until its transaction is committed: rules T2, T5 and T7. */
+import { checkBody, finished } from "./bodies.js";
 import type { CapacityMeter } from "./capacity.js";
 import { deriveTransactionId, NEXT_TRY } from "./derived.js";
 import { type Context, track } from "./context.js";
@@ -59,6 +60,7 @@ export async function runTransaction<T>(
   body: (tx: Transaction) => T | Promise<T>,
   options: TransactionOptions,
 ): Promise<T> {
+  checkBody(body, "body");
   const period = options.keepAlive === false ? false : millisecondsOf(options.keepAlive ?? 20_000, "keepAlive");
   if (period !== false && !(period > 0))
     throw new InvalidRequestError("keepAlive must be above 0 milliseconds.", "keepAlive");
@@ -124,7 +126,7 @@ async function attempt<T>(
   try {
     await tx.begin(retryOf);
     if (period !== false) stop = tx.keep(period);
-    value = await abortable((async () => body(tx))(), signal);
+    value = finished(await abortable((async () => body(tx))(), signal));
   } catch (error) {
     stop();
     const rolledBack = tx[Symbol.asyncDispose]();

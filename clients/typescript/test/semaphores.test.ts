@@ -81,7 +81,7 @@ async function throughProxy(
 describe("semaphores", { concurrency: 4 }, () => {
   test("dead permit is taken by the servers' clock", async () => {
     const key = freshKey();
-    await newClient().semaphore(key, 1).tryAcquire({ lease: 4000, heartbeatInterval: false });
+    guardOf(await newClient().semaphore(key, 1).acquire({ lease: 4000, heartbeatInterval: false }));
     await sleep(5200); // the lease, a quarter of which each request has, and the bound of the skew of a second
     heldOf(await newClient().semaphore(key, 1).tryAcquire());
     const guard = guardOf(await newClient().semaphore(key, 1).tryAcquire({ staleness: "clock" }));
@@ -151,10 +151,9 @@ describe("semaphores", { concurrency: 4 }, () => {
     await eventually(() => proxy.calls("watch").length > 0, "a watch");
     await holder.release();
     const guard = guardOf(await waiting);
-    assert.equal(proxy.calls("semaphore/acquire").length, 2);
-    assert.equal(proxy.calls("semaphore/enqueue").length, 1);
-    const sequences = proxy.seen.map(({ body }) => body["sequence"]).filter(Boolean);
-    assert.deepEqual(sequences, [1, 2, 3]);
+    // A slow answer lets the client repeat a request, under its number.
+    const numbers = (call: string): unknown[] => [...new Set(proxy.calls(call).map(({ body }) => body["sequence"]))];
+    assert.deepEqual([numbers("semaphore/acquire"), numbers("semaphore/enqueue")], [[1, 3], [2]]);
     await guard.release();
     await isEmpty(key);
   });
@@ -360,13 +359,13 @@ describe("semaphores", { concurrency: 4 }, () => {
     await using parts = await throughProxy(2);
     const { key, proxy, semaphore } = parts;
     const holder = guardOf(await client.semaphore(key, 2).tryAcquire());
-    await deadTicket(key, 2, 3000, 2);
-    const cutOff = semaphore.acquire({ ticketLease: 1500, wait: Infinity });
+    await deadTicket(key, 2, 5000, 2);
+    const cutOff = semaphore.acquire({ ticketLease: 4500, wait: Infinity });
     await eventually(() => proxy.calls("watch").length > 0, "a wait");
     proxy.fault = () => "lose request";
     const passing = newClient().semaphore(key, 2);
     heldOf(await passing.tryAcquire());
-    await sleep(3100);
+    await sleep(5200);
     const other = guardOf(await passing.tryAcquire());
     const large = newClient().semaphore(key, 2).acquire({ permits: 2, wait: Infinity });
     await waiters(key, 1);

@@ -385,7 +385,7 @@ describe("body in a transaction", { concurrency: 4 }, () => {
     assert.ok(waited > 3500, "more than the patience with one that is silent");
     assert.deepEqual([runs, await balance(moe)], [1, 102]);
     const sent = signs();
-    assert.ok(sent > 5);
+    assert.ok(sent > 1, "it tells that it lives");
     await sleep(200);
     assert.equal(signs(), sent, "it is over");
   });

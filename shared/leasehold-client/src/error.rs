@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_client_core::{Cause, Ending, Event, Reply, holder};
+use leasehold_wire::semaphore::permits;
 use leasehold_wire::transactions::Item;
 use leasehold_wire::{Lock, Problem, ProblemType, RefusedLock};
 
@@ -129,10 +130,10 @@ impl Error {
         let message = match &lock.semaphore {
             None => format!("the lock {:?} is held by {:?}", lock.key, lock.owner_name),
             Some(semaphore) => format!(
-                "the semaphore {:?} has {} of {} permits free, and {} wait for them",
+                "the semaphore {:?} has {} of {} free, and {} wait for them",
                 lock.key,
                 semaphore.available,
-                semaphore.capacity,
+                permits(semaphore.capacity),
                 semaphore.queue.len()
             ),
         };

@@ -58,6 +58,7 @@ impl HttpTransport {
     /// Several URLs, with commas between them, are endpoints of the same service: stacks in several regions that have
     /// one table with strong consistency. A request goes to the endpoint that answered last. Where it gives no answer,
     /// the next try of the same request, with the same lease id and sequence number, goes to the next endpoint.
+    /// Never list services with tables of their own: each would grant the lock, and no client would notice.
     ///
     /// # Errors
     /// A URL is not that of a web server, or contains credentials.

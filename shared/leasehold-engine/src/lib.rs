@@ -251,7 +251,9 @@ impl Core {
         let mut express = self.express();
         if request.is_foreign() {
             express.make_way();
-            if let Some(refusal) = price::refusal(target, body, |operation, body| self.read(operation, body)) {
+            let read = |operation: &str, request: &Value| self.read(operation, request);
+            let refusal = price::refusal(target, body, read, |table, key| self.image(&mut express, table, key));
+            if let Some(refusal) = refusal {
                 return refusal;
             }
         }
@@ -262,12 +264,14 @@ impl Core {
         express.make_way();
         let keys = express.following.as_ref().map(|following| following.keys_of(operation, body)).unwrap_or_default();
         let table = express.following.as_ref().map(|following| following.table().to_owned()).unwrap_or_default();
-        let images = || keys.iter().map(|key| self.image(&table, key)).collect::<Vec<_>>();
-        let before = images();
+        let images =
+            |express: &mut Express| keys.iter().map(|key| self.image(express, &table, key)).collect::<Vec<_>>();
+        let before = images(&mut express);
         let answer = self.names.run(&self.database, target, body);
-        if let Some(following) = express.following.as_mut().filter(|_| answer.status == 200) {
+        let after = if answer.status == 200 { images(&mut express) } else { Vec::new() };
+        if let Some(following) = &mut express.following {
             let is_expiry = request.is_expiring();
-            before.into_iter().zip(images()).for_each(|(old, new)| following.made(Change { old, new, is_expiry }));
+            before.into_iter().zip(after).for_each(|(old, new)| following.made(Change { old, new, is_expiry }));
         }
         if let Left::ToLearn = left {
             express.learn(body, &answer);
@@ -280,13 +284,16 @@ impl Core {
         }
     }
 
-    /// The row of this key, in DynamoDB's JSON.
-    fn image(&self, table: &str, key: &Value) -> Option<String> {
+    /// The row of this key, in DynamoDB's JSON. The engine would parse and write it.
+    fn image(&self, express: &mut Express, table: &str, key: &Value) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
         struct Found<'a> {
             #[serde(borrow)]
             item: Option<&'a RawValue>,
+        }
+        if let Some(found) = express.stored(&self.database, &self.names.stored(table), key) {
+            return Some(found);
         }
         let answer = self.read("GetItem", &json!({ "TableName": table, "Key": key, "ConsistentRead": true }));
         let found: Found<'_> = serde_json::from_slice(&answer.body).ok()?;

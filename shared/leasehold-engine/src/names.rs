@@ -55,6 +55,11 @@ impl Names {
         Ok(Self { stored: RwLock::new(stored), changing: Mutex::default() })
     }
 
+    /// The name under which a table is stored.
+    pub(crate) fn stored(&self, name: &str) -> String {
+        self.read().get(name).cloned().unwrap_or_else(|| name.to_owned())
+    }
+
     /// Runs the operation that `target` names, with the table names of the request translated.
     pub(crate) fn run(&self, database: &Database, target: &str, body: &[u8]) -> Answer {
         match target.rsplit('.').next().unwrap_or_default() {

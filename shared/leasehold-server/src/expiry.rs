@@ -45,17 +45,17 @@ mod tests {
     use super::*;
 
     const START_MS: u64 = 1_800_000_000_000;
-    const WEEK_MS: u64 = 7 * 24 * 3600 * 1000;
+    const WEEK_MS: i64 = 7 * 24 * 3600 * 1000;
 
     /// A table with rows whose times are these many milliseconds after the start, and the clock's lead over the time
     /// that passes.
-    async fn started(times_ms: &[u64]) -> (Client, Arc<AtomicU64>) {
+    async fn started(times_ms: &[i64]) -> (Client, Arc<AtomicU64>) {
         let engine = Engine::memory().expect("it opens");
         let client = Client::from_conf(engine.sdk_config().build());
         let schema = TableSchema::new("locks");
         ensure_table(&client, &schema).await.expect("created");
         for time in times_ms {
-            let expires = AttributeValue::N(((START_MS + time) / 1000).to_string());
+            let expires = AttributeValue::N((START_MS.saturating_add_signed(*time) / 1000).to_string());
             let put = client.put_item().table_name("locks").item("key", AttributeValue::S(time.to_string()));
             put.item("expireAt", expires).send().await.expect("written");
         }
@@ -91,11 +91,21 @@ mod tests {
         assert_eq!(keys(&client).await, ["604800000"]);
     }
 
+    /// Their holders were without the service, and may come back now.
+    #[tokio::test(start_paused = true)]
+    async fn row_that_is_over_at_the_start_stays_for_two_rounds() {
+        let (client, _) = started(&[-3_600_000]).await;
+        pass(590).await;
+        assert_eq!(keys(&client).await.len(), 1);
+        pass(20).await;
+        assert!(keys(&client).await.is_empty());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn no_row_goes_when_the_clock_jumps_ahead() {
         let (client, lead) = started(&[0, WEEK_MS]).await;
         pass(60).await;
-        lead.store(52 * WEEK_MS, Ordering::Relaxed);
+        lead.store(52 * WEEK_MS.unsigned_abs(), Ordering::Relaxed);
         pass(3600).await;
         assert_eq!(keys(&client).await, ["604800000"]);
     }

@@ -243,7 +243,7 @@ impl ProblemType {
             Self::Lost => (409, "The lock is lost", "LockLost"),
             Self::Superseded => (409, "A later request was carried out", "Superseded"),
             Self::AlreadyDone => (409, "The occurrence is done", "AlreadyDone"),
-            Self::NotFound => (404, "There is no such lock", "LockNotFound"),
+            Self::NotFound => (404, "It was not found", "LockNotFound"),
             Self::VersionMismatch => (409, "The lock has changed", "LockLost"),
             Self::WrongKind => (409, "The key is of another kind", "WrongKind"),
             Self::PermitsMismatch => (409, "The holder has other permits", "PermitsMismatch"),

@@ -4,6 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{AcquireOutcome, Secret, Staleness};
 
+/// A number of permits for people to read: "1 permit", "2 permits".
+pub fn permits(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "permit" } else { "permits" })
+}
+
 /// A request for permits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

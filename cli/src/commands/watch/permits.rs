@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use leasehold_client::stale_after;
-use leasehold_client::wire::semaphore::{Holder, SemaphoreState, Ticket};
+use leasehold_client::wire::semaphore::{self, Holder, SemaphoreState, Ticket, permits};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ impl Member {
 
     fn permits(&self) -> String {
         match self {
-            Self::Holder(Holder { permits, .. }) | Self::Ticket(Ticket { permits, .. }) => count(*permits, "permit"),
+            Self::Holder(Holder { permits, .. }) | Self::Ticket(Ticket { permits, .. }) => semaphore::permits(*permits),
         }
     }
 
@@ -180,7 +180,7 @@ impl Change {
     pub(super) fn line(&self) -> String {
         match self {
             Self::Found(state) => format!("semaphore  {}", summary(state)),
-            Self::Capacity { now, before } => format!("capacity   {}, before {before}", count(*now, "permit")),
+            Self::Capacity { now, before } => format!("capacity   {}, before {before}", permits(*now)),
             Self::Came(member) => {
                 let (what, detail) = match member {
                     Member::Holder(holder) => ("granted    ", format!("token {}", holder.fencing_token)),
@@ -201,7 +201,7 @@ impl Change {
                 format!("heartbeat  of {owner}{place}, after {:.1}s, version {version}", after.as_secs_f64())
             }
             Self::Kept { holder, before } => {
-                let returned = count(before.saturating_sub(holder.permits), "permit");
+                let returned = permits(before.saturating_sub(holder.permits));
                 format!("returned   {returned} of {}, who keeps {}", plain(&holder.owner_name), holder.permits)
             }
             Self::Gone(member @ Member::Holder(_)) => format!("returned   {} of {}", member.permits(), member.owner()),
@@ -239,12 +239,11 @@ fn summary(state: &SemaphoreState) -> String {
         1 => ", 1 waits".to_owned(),
         waiting => format!(", {waiting} wait"),
     };
-    let holders = u64::try_from(state.holders.len()).unwrap_or(u64::MAX);
-    format!("{} of {} permits free, {}{waiting}", state.available, state.capacity, count(holders, "holder"))
-}
-
-fn count(number: u64, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    let holders = match state.holders.len() {
+        1 => "1 holder".to_owned(),
+        number => format!("{number} holders"),
+    };
+    format!("{} of {} free, {holders}{waiting}", state.available, permits(state.capacity))
 }
 
 #[cfg(test)]

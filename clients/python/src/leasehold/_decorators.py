@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeAlias
@@ -18,18 +17,6 @@ def key_for(key: KeyOf, arguments: tuple[Any, ...], named: dict[str, Any]) -> st
     return key if isinstance(key, str) else key(*arguments, **named)
 
 
-def takes_guard(function: Callable[..., Any]) -> bool:
-    """Whether the function has a parameter `guard`."""
-    return "guard" in inspect.signature(function).parameters
-
-
-def check_kind(function: Callable[..., Any], *, asynchronous: bool) -> None:
-    """Refuses a function of the other kind of client."""
-    if inspect.iscoroutinefunction(function) != asynchronous:
-        wanted = "leasehold.Client decorates functions, and leasehold.aio.Client coroutine functions"
-        raise InvalidRequest(f"{function.__qualname__} is of the other kind: {wanted}", "function")
-
-
 class Period:
     """The periods of a recurring job, which begin at multiples since the epoch, in UTC."""
 
@@ -43,8 +30,3 @@ class Period:
         """The present period. All languages write it alike."""
         begun = datetime.fromtimestamp(epoch_ms // self._length * self._length / 1000, timezone.utc)
         return begun.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The key of a job that has none."""
-    return f"{function.__module__}.{function.__qualname__}"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ._acquisition import Held
 from ._api import Leaving
+from ._bodies import check_body
 from ._runtime import run
 from ._timing import OPERATION_BOUND, heartbeat_interval_ms
 from .client import Client
@@ -161,6 +162,7 @@ class InvocationGuard:
 
     def on_lost(self, callback: LostCallback) -> None:
         """Runs the callback once, in another thread, when the work must stop; at once if it must already."""
+        check_body(callback, "callback", "function")
         with self._state:
             if self._loss is None:
                 self._callbacks.append(callback)

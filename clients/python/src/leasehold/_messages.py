@@ -177,6 +177,9 @@ class HttpApi:
 
 def _checked_url(base_url: str) -> str:
     """The URL without its last slash. Raises `InvalidRequest` for one that no request can be sent to."""
+    # Some messages below show the URL.
+    if "@" in base_url:
+        raise InvalidRequest("must have no user, no password and no @: use token, headers or auth", "base_url")
     try:
         parts = urlsplit(base_url)
         host = (parts.hostname or "").rstrip(".")

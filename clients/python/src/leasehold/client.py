@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ._acquisition import Held
 from ._api import HeartbeatContent, Leaving
+from ._bodies import check_body, finished, key_of, takes_guard
 from ._cancelling import pause_until
 from ._client import (
     AcquireOptions,
@@ -26,7 +27,7 @@ from ._client import (
     list_query,
     settings_of,
 )
-from ._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
+from ._decorators import KeyOf, Period, key_for
 from ._durations import Duration, seconds_if
 from ._endpoints import Place, transport_of
 from ._guard import Handover
@@ -246,12 +247,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         and the occurrence may be run again, but not with `at_most_once=True`. Raises `LockHeld` when the wait
         is over, and `LockLost` or `Unavailable` if it is uncertain whether the occurrence counts as done.
         """
+        check_body(body, "body", "function")
         try:
             guard = self.acquire(key, wait=wait, cancel=cancel, occurrence=occurrence, **options).granted()
         except OccurrenceDone as done:
             return done_before(occurrence, done)
         with guard:
-            result = body(guard)
+            result = finished(body, body(guard))
             guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
 
@@ -269,7 +271,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         the arguments. A parameter `guard` of the function receives the guard."""
 
         def decorate(function: Callable[P, T]) -> Callable[P, T]:
-            check_kind(function, asynchronous=False)
+            check_body(function, "function", "function")
             shows = takes_guard(function)
 
             @functools.wraps(function)
@@ -278,7 +280,7 @@ class Client(BaseClient[Guard], TransactionCalls):
                 with self.lock(name, wait=wait, cancel=cancel, reentrant=reentrant, **options) as guard:
                     if shows:
                         named["guard"] = guard
-                    return function(*arguments, **named)
+                    return finished(function, function(*arguments, **named))
 
             return under
 
@@ -306,8 +308,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         period = Period(seconds, minutes, hours, days)
 
         def decorate(function: Callable[P, T]) -> Callable[P, Ran[T] | AlreadyDone | Held]:
-            check_kind(function, asynchronous=False)
-            shows, name = takes_guard(function), key or name_of(function)
+            check_body(function, "function", "function")
+            shows, name = takes_guard(function), key or key_of(function)
 
             @functools.wraps(function)
             def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | AlreadyDone | Held:
@@ -321,7 +323,7 @@ class Client(BaseClient[Guard], TransactionCalls):
                 with asked:
                     if shows:
                         named["guard"] = asked
-                    result = function(*arguments, **named)
+                    result = finished(function, function(*arguments, **named))
                     asked.release(completed=occurrence, data=payload_of(result))
                 return Ran(result)
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from ._bodies import check_body, finished
 from ._client import AcquireOptions, BaseClient, explicit_options
 from ._timing import Wait
 from .errors import LockLost
@@ -45,11 +46,12 @@ class Election:
         Python cannot interrupt `body` when the lead is lost: let it call `guard.ensure_held()`. An exception of
         `body` is raised unchanged, except the `LockLost` of this lead.
         """
+        check_body(body, "body", "function")
         while True:
             guard = self.campaign(cancel=cancel)
             try:
                 with guard:
-                    return body(guard)
+                    return finished(body, body(guard))
             except LockLost:
                 if guard.lost is None:
                     raise

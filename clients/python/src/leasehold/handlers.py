@@ -16,13 +16,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
-import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from ._acquisition import Held
+from ._bodies import awaited, check_body, finished, takes_guard
 from ._durations import Duration, seconds_of
 from ._event import KeyOf, key_reader
 from ._invocation import Context, Deadline, InvocationGuard, asked, kept
@@ -202,17 +202,18 @@ Body: TypeAlias = Callable[[InvocationGuard, Any, Any], Any]
 
 def _body_of(handler: Handler) -> Body:
     """Returns the work of a handler under a guard."""
-    takes_guard = "guard" in inspect.signature(handler).parameters
+    kind = check_body(handler, "handler", "function", "coroutine function")
+    shows = takes_guard(handler)
 
     def call(guard: InvocationGuard, event: Any, context: Any) -> Any:
-        return handler(event, context, guard=guard) if takes_guard else handler(event, context)
+        return handler(event, context, guard=guard) if shows else handler(event, context)
 
-    if not inspect.iscoroutinefunction(handler):
-        return call
+    if kind != "coroutine function":
+        return lambda guard, event, context: finished(handler, call(guard, event, context))
 
     def run_to_the_end(guard: InvocationGuard, event: Any, context: Any) -> Any:
         loop = _loop()
-        task = loop.create_task(call(guard, event, context))
+        task = loop.create_task(awaited(handler, call(guard, event, context)))
         guard.on_lost(lambda _: loop.call_soon_threadsafe(task.cancel))
         try:
             return loop.run_until_complete(task)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from ._bodies import check_body, finished
 from ._capacity import CapacityMeter, ConsumedCapacity
 from ._client import explicit_options
 from ._runtime import run
@@ -164,12 +165,13 @@ class TransactionCalls(BaseTransactionCalls):
 
         `keep_alive` and `capacity` are those of `begin_transaction`.
         """
+        check_body(body, "body", "function")
         attempts = Tries(self._core, tries, deadline)
         while True:
             transaction = attempts.begun(self._new(Transaction, keep_alive, capacity))
             try:
                 with transaction as tx:
-                    return body(tx)
+                    return finished(body, body(tx))
             except Exception:
                 if not run(attempts.again(transaction.contention)):
                     raise

@@ -12,7 +12,7 @@ use leasehold_wire::semaphore::{
     EnqueueResponse, HeartbeatPermitsRequest, HeartbeatPermitsResponse, Holder, Kind, ObservedEntry,
     ReleasePermitsRequest, SemaphoreState, Ticket,
 };
-use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness};
+use leasehold_wire::{Lock, Problem, ProblemType, Secret, Staleness, semaphore};
 use serde_json::Map;
 
 use crate::convert::{self, checked};
@@ -311,11 +311,17 @@ pub(crate) fn refused(refusal: Refusal, row: Option<Semaphore>) -> Problem {
         Refusal::Superseded(superseded) => convert::superseded(*superseded),
         Refusal::PermitsMismatch(held) => Problem::new(
             ProblemType::PermitsMismatch,
-            format!("This lease id has {held} permits, and gets no others. A heartbeat can give some back."),
+            format!(
+                "This lease id has {}, and gets no others. A heartbeat can give some back.",
+                semaphore::permits(held)
+            ),
         ),
         Refusal::ExceedsCapacity(capacity) => Problem::new(
             ProblemType::ExceedsCapacity,
-            format!("The semaphore has {capacity} permits in all. Ask for no more, or have its capacity raised."),
+            format!(
+                "The semaphore has {} in all. Ask for no more, or have its capacity raised.",
+                semaphore::permits(capacity)
+            ),
         ),
         Refusal::VersionMismatch => {
             Problem::new(ProblemType::VersionMismatch, "The semaphore has changed since you looked. Look again.")

@@ -22,12 +22,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use dynoxide::Database;
+use dynoxide::types::AttributeValue;
 use rusqlite::{Connection, OptionalExtension};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use self::expression::{Comparison, Condition, Operand, Scope, Source, Update};
-use self::value::{Members, Text, Value, integer};
+pub(crate) use self::value::Text;
+use self::value::{Members, Value, integer};
 use crate::following::Following;
 use crate::integrity::{self, quoted};
 use crate::names;
@@ -66,7 +68,7 @@ pub(crate) struct Express {
     connection: Connection,
     /// Whether rows have checksums.
     has_sums: bool,
-    tables: HashMap<String, Option<Table>>,
+    tables: HashMap<String, Table>,
     /// The forms of updates, by the texts of these.
     forms: HashMap<String, Vec<Form>>,
     /// The first write that failed since the last end of a transaction.
@@ -76,9 +78,11 @@ pub(crate) struct Express {
     pub(crate) following: Option<Following>,
 }
 
-/// A table whose items can be updated here.
+/// A table whose items can be read here.
 #[derive(Clone)]
 struct Table {
+    /// Whether they can be updated, too: the table has no index and no stream.
+    is_plain: bool,
     partition_key: String,
     sort_key: Option<String>,
     select: String,
@@ -168,6 +172,16 @@ impl Express {
     /// Reads the rows as they are, committed or not. `read` is told whether they have checksums.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Connection, bool) -> T) -> T {
         read(&self.connection, self.has_sums)
+    }
+
+    /// The text of the item with this key, as it is stored, or else None: the engine must say whether there is one.
+    pub(crate) fn stored(&mut self, database: &Database, table: &str, key: &serde_json::Value) -> Option<String> {
+        if self.is_off {
+            return None;
+        }
+        let table = table_of(&mut self.tables, database, table, self.has_sums)?;
+        let (partition, sort) = table.place(key)?;
+        table.row(&self.connection, &partition, &sort).map(|row| row.item)
     }
 
     /// Leaves everything to the engine from now on.
@@ -260,9 +274,8 @@ impl Express {
             return Err(Left::ToLearn);
         };
         let Some((condition, update)) = &form.program else { return Err(Left::ToEngine) };
-        let Some(table) = table_of(&mut self.tables, database, &request.table_name, self.has_sums) else {
-            return Err(Left::ToEngine);
-        };
+        let table = table_of(&mut self.tables, database, &request.table_name, self.has_sums);
+        let Some(table) = table.filter(|table| table.is_plain) else { return Err(Left::ToEngine) };
         let Some((partition, sort)) = table.key(&request.key) else { return Err(Left::ToEngine) };
         if self.connection.is_autocommit() && execute(&self.connection, "BEGIN IMMEDIATE").is_err() {
             return Err(Left::ToEngine);
@@ -301,7 +314,8 @@ impl Express {
     }
 
     fn get(&mut self, database: &Database, request: &GetItem<'_>) -> Option<Answer> {
-        let table = table_of(&mut self.tables, database, &request.table_name, self.has_sums)?;
+        let table =
+            table_of(&mut self.tables, database, &request.table_name, self.has_sums).filter(|table| table.is_plain)?;
         let (partition, sort) = table.key(&request.key)?;
         let row = table.row(&self.connection, &partition, &sort)?;
         if !row.is_intact(&partition, &sort) {
@@ -316,15 +330,15 @@ fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
 }
 
 fn table_of<'a>(
-    tables: &'a mut HashMap<String, Option<Table>>,
+    tables: &'a mut HashMap<String, Table>,
     database: &Database,
     name: &str,
     has_sums: bool,
 ) -> Option<&'a Table> {
     if !tables.contains_key(name) {
-        tables.insert(name.to_owned(), Table::of(database, name, has_sums));
+        tables.insert(name.to_owned(), Table::of(database, name, has_sums)?);
     }
-    tables.get(name)?.as_ref()
+    tables.get(name)
 }
 
 impl Table {
@@ -335,24 +349,18 @@ impl Table {
             attribute_name: String,
             key_type: String,
         }
-        if names::is_stored(name) {
-            return None;
-        }
         let found = database.get_table_metadata(name).ok()?.filter(|found| found.table_name == name)?;
         let has = |definitions: Option<String>| definitions.is_some_and(|text| !matches!(&*text, "" | "[]" | "null"));
-        if found.stream_enabled
-            || has(found.gsi_definitions)
-            || has(found.lsi_definitions)
-            || has(found.vector_index_definitions)
-        {
-            return None;
-        }
+        let is_plain = !names::is_stored(name)
+            && !found.stream_enabled
+            && ![found.gsi_definitions, found.lsi_definitions, found.vector_index_definitions].into_iter().any(has);
         let parts: Vec<Part> = serde_json::from_str(&found.key_schema).ok()?;
         let part = |kind: &str| parts.iter().find(|part| part.key_type == kind).map(|part| part.attribute_name.clone());
         let sum = if has_sums { integrity::COLUMN } else { "NULL" };
         let set_sum = if has_sums { format!(", {sum} = ?4") } else { String::new() };
         let quoted = quoted(name);
         Some(Self {
+            is_plain,
             partition_key: part("HASH")?,
             sort_key: part("RANGE"),
             select: format!("SELECT rowid, item_json, item_size, {sum} FROM {quoted} WHERE pk = ?1 AND sk = ?2"),
@@ -366,6 +374,13 @@ impl Table {
             Ok(Row { id: row.get(0)?, item: row.get(1)?, size: row.get(2)?, sum: row.get(3)? })
         });
         row.optional().ok()?
+    }
+
+    /// The columns of any key.
+    fn place(&self, key: &serde_json::Value) -> Option<(String, String)> {
+        let column = |name: &str| AttributeValue::deserialize(key.get(name)?).ok()?.to_key_string();
+        let sort = self.sort_key.as_ref().map_or(Some(String::new()), |name| column(name))?;
+        Some((column(&self.partition_key)?, sort))
     }
 
     /// The columns of a key of texts.

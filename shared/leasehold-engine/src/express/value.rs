@@ -23,7 +23,13 @@ const MAX_DIGITS: usize = 38;
 /// A text, borrowed where it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl Text<'_> {
+    pub(crate) fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
 
 /// The members of an object, in their order.
 pub(super) struct Members<'a, T>(pub(super) Vec<(Cow<'a, str>, T)>);

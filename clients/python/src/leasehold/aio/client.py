@@ -14,6 +14,7 @@ import anyio
 
 from .._acquisition import Held
 from .._api import HeartbeatContent, Leaving
+from .._bodies import awaited, check_body, key_of, takes_guard
 from .._client import (
     AcquireOptions,
     BaseClient,
@@ -25,7 +26,7 @@ from .._client import (
     list_query,
     settings_of,
 )
-from .._decorators import KeyOf, Period, check_kind, key_for, name_of, takes_guard
+from .._decorators import KeyOf, Period, key_for
 from .._durations import Duration, seconds_if
 from .._endpoints import Place, transport_of
 from .._guard import Handover
@@ -219,12 +220,13 @@ class Client(BaseClient[Guard], TransactionCalls):
         and the occurrence may be run again, but not with `at_most_once=True`. Raises `LockHeld` when the wait
         is over, and `LockLost` or `Unavailable` if it is uncertain whether the occurrence counts as done.
         """
+        check_body(body, "body", "coroutine function")
         try:
             asked = await self.acquire(key, wait=wait, occurrence=occurrence, **options)
         except OccurrenceDone as done:
             return done_before(occurrence, done)
         async with bound_body(guard := asked.granted(), True):
-            result = await body(guard)
+            result = await awaited(body, body(guard))
             await guard.release(completed=occurrence, data=payload_of(result))
         return Ran(result)
 
@@ -241,7 +243,7 @@ class Client(BaseClient[Guard], TransactionCalls):
         of the arguments. A parameter `guard` of the function receives the guard."""
 
         def decorate(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-            check_kind(function, asynchronous=True)
+            check_body(function, "function", "coroutine function")
             shows = takes_guard(function)
 
             @functools.wraps(function)
@@ -250,7 +252,7 @@ class Client(BaseClient[Guard], TransactionCalls):
                 async with self.lock(name, wait=wait, reentrant=reentrant, **options) as guard:
                     if shows:
                         named["guard"] = guard
-                    return await function(*arguments, **named)
+                    return await awaited(function, function(*arguments, **named))
 
             return under
 
@@ -279,8 +281,8 @@ class Client(BaseClient[Guard], TransactionCalls):
         def decorate(
             function: Callable[P, Awaitable[T]],
         ) -> Callable[P, Coroutine[Any, Any, Ran[T] | AlreadyDone | Held]]:
-            check_kind(function, asynchronous=True)
-            shows, name = takes_guard(function), key or name_of(function)
+            check_body(function, "function", "coroutine function")
+            shows, name = takes_guard(function), key or key_of(function)
 
             @functools.wraps(function)
             async def once(*arguments: P.args, **named: P.kwargs) -> Ran[T] | AlreadyDone | Held:
@@ -294,7 +296,7 @@ class Client(BaseClient[Guard], TransactionCalls):
                 async with bound_body(asked, True):
                     if shows:
                         named["guard"] = asked
-                    result = await function(*arguments, **named)
+                    result = await awaited(function, function(*arguments, **named))
                     await asked.release(completed=occurrence, data=payload_of(result))
                 return Ran(result)
 

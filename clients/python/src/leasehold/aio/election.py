@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
+from .._bodies import awaited, check_body
 from .._client import AcquireOptions, BaseClient, explicit_options
 from .._timing import Wait
 from ..errors import LockLost
@@ -45,11 +46,12 @@ class Election:
         The loss of the lead cancels `body`. An exception of `body` is raised unchanged, except the `LockLost`
         of this lead.
         """
+        check_body(body, "body", "coroutine function")
         while True:
             guard = await self.campaign()
             try:
                 async with bound_body(guard, True):
-                    return await body(guard)
+                    return await awaited(body, body(guard))
             except LockLost:
                 if guard.lost is None:
                     raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
+from .._bodies import awaited, check_body
 from .._capacity import CapacityMeter
 from .._client import explicit_options
 from .._transactions import (
@@ -155,12 +156,13 @@ class TransactionCalls(BaseTransactionCalls):
 
         `keep_alive` and `capacity` are those of `begin_transaction`.
         """
+        check_body(body, "body", "coroutine function")
         attempts = Tries(self._core, tries, deadline)
         while True:
             transaction = attempts.begun(self._new(Transaction, keep_alive, capacity))
             try:
                 async with transaction as tx:
-                    return await body(tx)
+                    return await awaited(body, body(tx))
             except Exception:
                 if not await attempts.again(transaction.contention):
                     raise

@@ -1,0 +1,30 @@
+/**
+ * The functions that a client calls under a lock, for an occurrence, under a lead, or in a transaction.
+ *
+ * Work that begins after its function has returned is done under none of them. A generator function is refused before
+ * anything is sent, and a result with work to be done before the occurrence is completed or the transaction committed.
+ */
+import { InvalidRequestError } from "./errors.js";
+
+const AT_ONCE = "let it do all its work before it returns.";
+
+/** Refuses a generator function. `field` names the argument. */
+export function checkBody(body: unknown, field: string): void {
+  const kind = Object.prototype.toString.call(body);
+  if (kind !== "[object GeneratorFunction]" && kind !== "[object AsyncGeneratorFunction]") return;
+  const name = typeof body === "function" && body.name !== "" ? body.name : "The function";
+  const reason = "is a generator function, whose work begins after it has returned";
+  throw new InvalidRequestError(`${name} ${reason}: ${AT_ONCE}`, field);
+}
+
+/** Returns the result of a body, unless it is an iterator, whose work is still to be done. */
+export function finished<T>(result: T): T {
+  if (!isIterator(result)) return result;
+  throw new InvalidRequestError(`The function returned an iterator, whose work is still to be done: ${AT_ONCE}`);
+}
+
+function isIterator(value: unknown): boolean {
+  if (typeof value !== "object" || value === null || !("next" in value) || typeof value.next !== "function")
+    return false;
+  return Symbol.iterator in value || Symbol.asyncIterator in value;
+}
