@@ -13,7 +13,7 @@ use crate::connector;
 use crate::operations::{self, Answer};
 
 /// The items of the first part, while their size is not known.
-const FIRST: u64 = 2;
+const FIRST: u64 = 10;
 /// The bytes of the other parts: some milliseconds.
 const PART_BYTES: u64 = 64 * 1024;
 /// Most items of a part.

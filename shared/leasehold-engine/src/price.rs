@@ -62,6 +62,13 @@ enum Refused {
     WithoutKey,
 }
 
+/// The items of a page, as text.
+#[derive(Default, Deserialize)]
+struct Page<'a> {
+    #[serde(borrow, rename = "Items", default)]
+    items: Vec<&'a RawValue>,
+}
+
 /// The sum of a request's costs.
 struct Bill<R, S> {
     left: u64,
@@ -209,11 +216,6 @@ impl<R: Fn(&str, &Value) -> Answer, S: FnMut(&str, &Value) -> Option<String>> Bi
                     unfiltered.insert(member.to_owned(), used.into());
                 }
             }
-        }
-        #[derive(Default, Deserialize)]
-        struct Page<'a> {
-            #[serde(borrow, rename = "Items", default)]
-            items: Vec<&'a RawValue>,
         }
         let answer = (self.run)(operation, &unfiltered.into());
         let page: Page<'_> = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -500,14 +502,15 @@ mod tests {
     /// Whether a request is refused where this item is under each key.
     fn is_refused(operation: &str, request: &Value, item: Value) -> bool {
         let target = format!("DynamoDB_20120810.{operation}");
+        let page = json!({ "Items": [item, item] });
         let run = |operation: &str, _: &Value| {
             let document = match operation {
-                "DescribeTable" => json!({ "Table": { "KeySchema": [{ "AttributeName": "id" }] } }),
-                _ => json!({ "Items": [item, item] }),
+                "DescribeTable" => &json!({ "Table": { "KeySchema": [{ "AttributeName": "id" }] } }),
+                _ => &page,
             };
             Answer { status: 200, body: document.to_string().into_bytes() }
         };
-        let stored = |_: &str, _: &Value| Some(item.to_string());
+        let stored = move |_: &str, _: &Value| Some(item.to_string());
         refusal(&target, request.to_string().as_bytes(), run, stored).is_some()
     }
 

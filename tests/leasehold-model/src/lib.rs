@@ -15,7 +15,7 @@
 //! symmetry the states that count as one
 //! permits  the same for semaphores
 //! several  the same for several keys at once
-//! regions  the same for a table in several regions
+//! regions  the same for a table in several regions, for the lock and for permits
 //! deals    the same for transactions
 //! ```
 //!

@@ -51,7 +51,15 @@ fn main() -> ExitCode {
         let must_see = protocol.must_see();
         keeps_its_promises(protocol.explored(), &must_see)
     });
-    let kept: Vec<_> = locks.chain(semaphores).chain(deals).chain(several).chain(holders).chain(regions).collect();
+    let permits = regions::permits::Bounds::small().into_iter().filter(|bounds| bounds.name.contains(&part));
+    let permits = permits.map(|bounds| {
+        println!("{}: {bounds:?}", bounds.name);
+        let protocol = regions::permits::Protocol::new(bounds, None);
+        let must_see = protocol.must_see();
+        keeps_its_promises(protocol.explored(), &must_see)
+    });
+    let locks_and_permits = locks.chain(semaphores).chain(several).chain(regions).chain(permits);
+    let kept: Vec<_> = locks_and_permits.chain(deals).chain(holders).collect();
     if kept.iter().all(|is_kept| *is_kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

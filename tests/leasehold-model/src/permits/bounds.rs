@@ -125,6 +125,16 @@ impl Bounds {
         ]
     }
 
+    /// Three callers and two permits, on a table in several regions.
+    pub(crate) const fn of_three() -> Self {
+        Self { wants: &[1, 1, 1], capacity: 2, attempts: 2, end: 0, ..SMALL }
+    }
+
+    /// Two callers, and a holder that died with one of two permits, on a table in several regions.
+    pub(crate) const fn of_two_and_a_dead() -> Self {
+        Self { wants: &[1, 1], capacity: 2, held: 1, attempts: 2, end: 100, ..SMALL }
+    }
+
     /// The explorations of the command.
     pub fn full() -> [Self; 7] {
         let writer = Self { wants: &[1, 2], capacity: 2, gives_back: true, in_flight: 2, ..SMALL };

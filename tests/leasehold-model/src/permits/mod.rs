@@ -12,7 +12,7 @@
 mod bounds;
 mod caller;
 mod clause;
-mod world;
+pub(crate) mod world;
 
 use stateright::{CheckerBuilder, Model, Property};
 

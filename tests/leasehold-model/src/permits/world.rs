@@ -107,7 +107,7 @@ pub enum Action {
 
 /// The row. The hash leaves out what no rule of a semaphore reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Stored(Semaphore);
+pub(crate) struct Stored(Semaphore);
 
 impl Hash for Stored {
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -299,7 +299,7 @@ fn of_nobody(count: u8, capacity: u64, names: &[Name]) -> Acquire {
 
 impl World {
     /// The first state.
-    pub(super) fn new(protocol: &Protocol) -> Self {
+    pub(crate) fn new(protocol: &Protocol) -> Self {
         let bounds = &protocol.bounds;
         let mut world = Self::empty(bounds);
         if bounds.queued {
@@ -352,12 +352,47 @@ impl World {
         }
     }
 
-    pub(super) fn keeps(&self, promise: Promise) -> bool {
+    pub(crate) fn keeps(&self, promise: Promise) -> bool {
         self.broken != Some(promise)
     }
 
     pub(super) fn has_seen(&self, event: Event) -> bool {
         self.event == Some(event)
+    }
+
+    pub(crate) fn has_taken_over(&self) -> bool {
+        self.has_seen(Event::TakenOver)
+    }
+
+    /// Whether the caller has sent or seen anything.
+    pub(crate) fn has_begun(&self, caller: usize) -> bool {
+        self.callers[caller] != Caller::default()
+    }
+
+    /// The row, of which another region may have a copy.
+    pub(crate) fn stored(&self) -> Option<Stored> {
+        self.row.clone()
+    }
+
+    /// The same state with this row.
+    pub(crate) fn with(&self, row: Option<Stored>) -> Self {
+        Self { row, event: None, ..self.clone() }
+    }
+
+    /// The state after an attempt that was not carried out, and whose sender hears nothing.
+    pub(crate) fn without_attempt(&self, attempt: usize) -> Self {
+        let mut next = self.with(self.stored());
+        next.network.remove(attempt);
+        next
+    }
+
+    /// The state after an attempt that was not carried out, and whose sender hears the answer that this row gives.
+    pub(crate) fn answered_from(&self, row: Option<Stored>, protocol: &Protocol, attempt: usize) -> Option<Self> {
+        let heard = Action::Deliver { attempt, reply: Reply::Heard, stays: false };
+        let there = self.with(row).after(protocol, &heard)?;
+        let mut next = Self { callers: there.callers, network: there.network, event: None, ..self.clone() };
+        next.check_beliefs();
+        Some(next)
     }
 
     fn row(&self) -> Option<&Semaphore> {
@@ -368,7 +403,7 @@ impl World {
         self.broken.get_or_insert(promise);
     }
 
-    pub(super) fn actions(&self, protocol: &Protocol, actions: &mut Vec<Action>) {
+    pub(crate) fn actions(&self, protocol: &Protocol, actions: &mut Vec<Action>) {
         let bounds = &protocol.bounds;
         // A broken promise ends a trace.
         if self.broken.is_some() {
@@ -420,7 +455,7 @@ impl World {
         actions.extend(requests.map(|request| Action::Send { caller: index, request }));
     }
 
-    pub(super) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
+    pub(crate) fn after(&self, protocol: &Protocol, action: &Action) -> Option<Self> {
         let mut next = self.clone();
         next.event = None;
         match action {

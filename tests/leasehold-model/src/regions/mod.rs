@@ -5,6 +5,9 @@
 //! refused, and what it shows to a read without strong consistency stays as it was. Clocks of regions differ. Callers
 //! send each attempt to a region of their choice, and so repeat in another region what one did not answer. Sweeps
 //! remove expired rows, as no TTL does. Every write goes through the pure life cycle of `leasehold-protocol`.
+//! [`permits`] is the same for a semaphore.
+
+pub mod permits;
 
 use leasehold_protocol::{
     Acquire, AcquireAnswer, Attributes, DataChange, Disposal, Heartbeat, HeartbeatAnswer, LeaseDuration, LeaseId,
