@@ -686,15 +686,19 @@ impl Client {
             let mut releasing = releasing;
             let lease = Arc::clone(&releasing.lease);
             let of = Some(lease.duration());
-            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, of, left);
+            let remote = client.remote();
+            let send = |left| lease.release(remote.release(lease.subject, &lease.key, &lease.id, &release, of, left));
             let result = persist(until, send).await;
-            lease.returned(&result);
-            let result = result.map(|answer| {
-                if let Some(at) = released_at {
-                    client.memory().released_at(&lease.key, at, answer.wanted);
-                }
-                answer.outcome.into()
-            });
+            let result = if lease.returned(&result) {
+                Ok(Released::Replayed)
+            } else {
+                result.map(|answer| {
+                    if let Some(at) = released_at {
+                        client.memory().released_at(&lease.key, at, answer.wanted);
+                    }
+                    answer.outcome.into()
+                })
+            };
             releasing.has_ended = true;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");
