@@ -113,9 +113,8 @@ pub(crate) enum Stood {
 }
 
 impl Client {
-    /// Stands in line for the lock until it is the caller's turn, or its wait is over. The wait ends with the turn of
-    /// nobody where no holder is known: the caller asks once. `None`: the wait has no time, and the caller asks at
-    /// once.
+    /// Stands in line for the lock until it is the caller's turn, or its wait is over. `None` where the wait is over,
+    /// and no holder is known: the caller asks once.
     ///
     /// # Errors
     /// `Closed`
@@ -143,8 +142,8 @@ impl Client {
             }
             tokio::select! {
                 biased;
-                turn = &mut turn => return Ok(Some(Stood::Turn(Turn { line, _turn: turn }))),
                 () = &mut closing => return Err(Error::closed()),
+                turn = &mut turn => return Ok(Some(Stood::Turn(Turn { line, _turn: turn }))),
                 () = sleep(LOOK_AGAIN.min(budget.left())) => {}
             }
             if let Some(Held { lock, observation }) = &held {

@@ -23,7 +23,7 @@ async fn waiter(client: &Client) -> JoinHandle<Result<Guard, ErrorKind>> {
 async fn waiter_with(client: &Client, request: LockRequest) -> JoinHandle<Result<Guard, ErrorKind>> {
     let client = client.clone();
     let waiter = tokio::spawn(async move {
-        let granted = client.acquire(request).await.and_then(Acquisition::granted);
+        let granted = client.acquire(request).await.and_then(Acquisition::<Guard>::granted);
         granted.map_err(|error| error.kind().clone())
     });
     sleep(MOMENT).await;
@@ -216,13 +216,13 @@ async fn turn_passes_on_after_the_answer_to_the_release() {
     let guard = granted(&client, "Moe").await;
     let next = waiter(&client).await;
     network.take_log();
-    network.set_first(Fate::AnswerLate(SECOND));
+    network.set_first(Fate::AnswerLate(SECOND / 2));
     drop(guard);
-    sleep(SECOND - MOMENT).await;
+    sleep(SECOND / 2 - MOMENT).await;
     assert_eq!(network.take_log(), ["/v1/release"]);
     sleep(MOMENT * 2).await;
     assert_eq!(network.take_log(), ["/v1/acquire"], "at once: the answer told that nobody else waits");
-    next.await.expect("no panic").expect("granted");
+    drop(next.await.expect("no panic").expect("granted"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +239,7 @@ async fn waiter_that_leaves_gives_its_place_up() {
     let (leaving, staying) = (waiter(&client).await, waiter(&client).await);
     drop(guard);
     leaving.abort();
-    staying.await.expect("no panic").expect("granted");
+    drop(staying.await.expect("no panic").expect("granted"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +250,7 @@ async fn waiters_in_line_outlive_the_failure_of_the_one_with_the_turn() {
     let next = waiter(&client).await;
     assert_eq!(head.await.expect("no panic").expect_err("no service"), ErrorKind::Unavailable);
     network.mend();
-    next.await.expect("no panic").expect("granted");
+    drop(next.await.expect("no panic").expect("granted"));
 }
 
 #[tokio::test(start_paused = true)]
