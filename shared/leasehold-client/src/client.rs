@@ -1,9 +1,10 @@
 //! One caller of the service, and all the locks that it holds.
 //!
 //! This file alone sees what a client consists of: `Remote` sends its requests, `Memory` knows what it has seen,
-//! `HeldLocks` what it holds, `Lines` who waits for its turn, and `Keeper` runs its work in the background. The methods of a feature stand beside the
-//! feature, and reach these values by name: `acquire.rs`, `election.rs`, `once.rs`, `together.rs`, `watching.rs`,
-//! `semaphore`, `transactions`. A value between a feature and the client would only pass the calls on.
+//! `HeldLocks` what it holds, `Lines` who waits for its turn, and `Keeper` runs its work in the background. The methods
+//! of a feature stand beside the feature, and reach these values by name: `acquire.rs`, `election.rs`, `once.rs`,
+//! `together.rs`, `watching.rs`, `semaphore`, `transactions`. A value between a feature and the client would only pass
+//! the calls on.
 
 use std::fmt;
 use std::future::Future;
