@@ -62,9 +62,7 @@ LABELS |= dict.fromkeys(("StateBucket", "StateBucketPolicy"), "states")
 DOCUMENTS = {"AssumeRolePolicyDocument", "Body", "EventPattern", "KeyPolicy", "Policy", "PolicyDocument"}
 # Names in Terraform that are not those of CloudFormation in other letters, here or in one type. Terraform does not say
 # those without a name.
-ARGUMENTS = dict(
-    word.split("=")
-    for word in """
+NAMES = """
     AttributeDefinitions=attribute AttributeType=type AssumeRolePolicyDocument=assume_role_policy
     AuthType=authorization_type DomainNameConfigurations=domain_name_configuration
     DynamoDBStreamParameters=dynamodb_stream_parameters FilterPattern=pattern Filters=filter Id=target_id
@@ -77,8 +75,8 @@ ARGUMENTS = dict(
     Lambda.EventSourceMapping.Destination=destination_arn Logs.LogGroup.LogGroupName=name
     Logs.MetricFilter.MetricName=name Logs.MetricFilter.MetricNamespace=namespace
     Logs.MetricFilter.MetricValue=value
-    """.split()
-)
+"""
+ARGUMENTS = dict(word.split("=") for word in NAMES.split())
 ATTRIBUTES = {"QueueName": "name", "RegionalDomainName": "domain_name_configuration[0].target_domain_name"}
 PSEUDO_PARAMETERS = {
     "AWS::StackName": "var.name",
