@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use leasehold_client_core::Holder;
 use leasehold_client_core::holder::{Action, Beat, Beats, Branch, Event, Grant, Outcome, Reply, Return, State, Terms};
-use leasehold_wire::{AcquireOutcome, Secret};
+use leasehold_wire::{AcquireOutcome, Lock, LockState, Secret};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::clock::{Clocks, Draws, Instant, sleep, whole_since};
+use crate::clock::{Clocks, Draws, Instant, millis, sleep, whole_since};
 use crate::error::{cause_of, reply_of};
 use crate::keeping::{Keeping, OnRisk, not_kept};
-use crate::remote::{Numbered, Remote, Renewal};
+use crate::line::Turn;
+use crate::remote::{Numbered, Remote, Renewal, encode_data};
 use crate::subject::Subject;
 use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
 
@@ -83,6 +84,17 @@ struct Held {
     trouble: Option<Arc<Error>>,
     /// The loss in words, where an answer or another lease told it.
     told: Option<Loss>,
+    /// The turn in the client's line, until the end of the hold.
+    turn: Option<Turn>,
+}
+
+impl Held {
+    /// Passes the turn on where the hold has ended.
+    fn pass_on(&mut self) {
+        if !matches!(self.holder.state(), State::Held | State::Releasing) {
+            self.turn = None;
+        }
+    }
 }
 
 impl std::fmt::Debug for Held {
@@ -117,6 +129,7 @@ impl Lease {
             last_call: 0,
             trouble: None,
             told: None,
+            turn: None,
         };
         Self {
             subject,
@@ -163,6 +176,37 @@ impl Lease {
     /// The last number that was taken under this lease id.
     pub(crate) fn last_number(&self) -> u64 {
         self.held().holder.turns().last()
+    }
+
+    /// Keeps the turn of its waiter until the end of the hold, after the answer to the release.
+    pub(crate) fn take_turn(self: &Arc<Self>, turn: Turn) {
+        turn.holds(self);
+        let mut held = self.held();
+        held.turn = Some(turn);
+        held.pass_on();
+    }
+
+    /// The view of the lock, as far as this process knows it, for those who wait in line.
+    pub(crate) fn view(&self) -> Lock {
+        let held = self.held();
+        let origin = self.origin.as_ref();
+        let (data, data_base64) = encode_data(origin.and_then(|origin| origin.data.as_deref()));
+        Lock {
+            key: self.key.key.clone(),
+            sort_key: self.key.sort_key.clone(),
+            state: LockState::Held,
+            owner_name: origin.map(|origin| origin.owner_name.clone()).unwrap_or_default(),
+            record_version_number: held.version.clone(),
+            lease_duration_ms: millis(held.holder.lease()),
+            fencing_token: Some(held.holder.token()),
+            occurrence: None,
+            last_occurrence: None,
+            wanted_by: None,
+            data,
+            data_base64,
+            attributes: serde_json::Map::new(),
+            semaphore: None,
+        }
     }
 
     /// The key and the lease id, which identify the lease within a client.
@@ -433,6 +477,7 @@ impl Lease {
                 action => self.carry_out(held, action, answer),
             }
         }
+        held.pass_on();
         step.branch
     }
 
