@@ -84,7 +84,8 @@ async fn function_of_everything_serves_direct_invocations() {
     }
 }
 
-/// A function of the template has `<<: *function-of-locks`, an alias that names the binary, and `Handler: acquire` below.
+/// A function of the template has `<<: *function-of-locks`, an alias that names the binary, and `Handler: acquire`
+/// below.
 #[tokio::test]
 async fn every_handler_of_the_template_starts() {
     let mut found = 0;
