@@ -355,9 +355,11 @@ def test_header_that_http_cannot_carry_is_refused(
 
 def test_content_that_json_does_not_have_is_refused(make_client: MakeClient, key: str) -> None:
     client = make_client()
-    for value in (object(), float("nan"), b"bytes"):
+    for value in (object(), float("nan"), b"bytes", {1}):
         with pytest.raises(InvalidRequest, match="attributes: is not JSON"):
             client.acquire(key, attributes={"a": value})
+    with pytest.raises(InvalidRequest, match="attributes: is not Unicode"):
+        client.acquire(key, attributes={"a": "\ud800"})
     with pytest.raises(InvalidRequest, match="data: must be bytes or a text, not int"):
         client.acquire(key, data=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="key: is not UTF-8"):

@@ -17,14 +17,15 @@ export function checkBody(body: unknown, field: string): void {
   throw new InvalidRequestError(`${name} ${reason}: ${AT_ONCE}`, field);
 }
 
-/** Returns the result of a body, unless it is an iterator, whose work is still to be done. */
-export function finished<T>(result: T): T {
-  if (!isIterator(result)) return result;
-  throw new InvalidRequestError(`The function returned an iterator, whose work is still to be done: ${AT_ONCE}`);
-}
+/**
+ * Generators, and what `map` and `filter` of an iterator return: they run code of the caller's when they are read. Other
+ * iterators, such as those of a list, have nothing to do.
+ */
+const LAZY = /^\[object (Generator|AsyncGenerator|Iterator Helper)\]$/;
 
-function isIterator(value: unknown): boolean {
-  if (typeof value !== "object" || value === null || !("next" in value) || typeof value.next !== "function")
-    return false;
-  return Symbol.iterator in value || Symbol.asyncIterator in value;
+/** Returns the result of a body, unless its work is still to be done. */
+export function finished<T>(result: T): T {
+  const kind = LAZY.exec(Object.prototype.toString.call(result))?.[1];
+  if (kind === undefined) return result;
+  throw new InvalidRequestError(`The function returned a lazy ${kind}, whose work is still to be done: ${AT_ONCE}`);
 }

@@ -1,6 +1,6 @@
 /**
- * The endpoints of one service, of which one is current. Where it gives no answer, the next one is asked (C11 of
- * docs/client.md).
+ * The endpoints of one service, of which one is current. Where it gives no answer of the service's, the next one is asked
+ * (C11 of docs/client.md).
  */
 import { UnavailableError, UnconnectedError } from "./errors.js";
 import { endpointTimeout } from "./pacing.js";
@@ -94,14 +94,16 @@ export class Endpoints implements Transport {
 }
 
 /**
- * Returns what is wrong with an endpoint whose service is there, and cannot reach its table. Throws for the answer of a
- * gateway that does not say when to return.
+ * Returns what is wrong with an endpoint where the next try goes to the next one after a pause: the service is there, and
+ * cannot reach its table; or a gateway says when to return. Throws for the answer of another program that does not.
  */
 function troubleOf({ url }: Endpoint, answer: Answer): string | undefined {
-  if (answer.status < 500) return undefined;
-  const { status, type } = (answer.document ?? {}) as { status?: unknown; type?: unknown };
+  const { status, document, retryAfter } = answer;
+  const problem = (document ?? {}) as { status?: unknown; type?: unknown };
   const text = `${url} gives no answer: ${refusal(answer, "").message}`;
-  if (status === answer.status) return type === "unavailable" ? text : undefined;
-  if (answer.retryAfter > 0) return undefined;
+  if (problem.status === status && problem.type !== undefined) return problem.type === "unavailable" ? text : undefined;
+  const isResult = status === 200 && document !== undefined && !Array.isArray(document);
+  if (isResult || (status >= 400 && status < 500 && status !== 408)) return undefined;
+  if (status >= 400 && retryAfter > 0) return text;
   throw new UnavailableError(text);
 }

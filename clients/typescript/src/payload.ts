@@ -1,5 +1,7 @@
 /** The payload of a lock: bytes for the caller, text or base64 on the wire. */
 
+import { InvalidRequestError } from "./errors.js";
+
 /** The two fields of a payload on the wire, which has at most one of them. */
 export interface WirePayload {
   data?: string | null | undefined;
@@ -14,6 +16,10 @@ export interface Payload {
 
 export function toWire(data: string | Uint8Array | undefined): WirePayload {
   if (data === undefined) return {};
+  if (typeof data !== "string" && !(data instanceof Uint8Array)) {
+    const kind = Object.prototype.toString.call(data).slice(8, -1);
+    throw new InvalidRequestError(`The data must be a string or a Uint8Array, not ${kind}.`, "data");
+  }
   return typeof data === "string" ? { data } : { dataBase64: bytesToBase64(data) };
 }
 
