@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::Failure;
 use crate::commands::guard::{self, Guardian};
+use crate::commands::terraform::Way;
 use crate::connection::{CommonArgs, LAMBDA_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE};
 use crate::duration::{self, show, show_seconds};
 use crate::failure::sentence;
@@ -142,8 +143,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) occurrence: Option<&'a str>,
     /// The time for which somebody may wait before the command is asked to end.
     pub(crate) yield_after: Option<Duration>,
-    /// Further variables of the command's environment.
-    pub(crate) further: Vec<(&'static str, String)>,
+    /// The way to Terraform's states, for which the guardian keeps a passage.
+    pub(crate) states: Option<Way>,
 }
 
 /// A command while it runs.
@@ -159,7 +160,7 @@ impl Runner<'_> {
     /// # Errors
     /// The command cannot be started.
     pub(crate) async fn run(&self, grant: Grant, signals: &mut Signals) -> Result<End, Failure> {
-        let child = match self.start(&grant) {
+        let child = match self.start(&grant).await {
             Ok(child) => child,
             Err(failure) => {
                 self.release(grant, None, signals).await;
@@ -181,13 +182,14 @@ impl Runner<'_> {
         Ok(End::Ended(exit_code(status)))
     }
 
-    fn start(&self, grant: &Grant) -> Result<Child, Failure> {
+    async fn start(&self, grant: &Grant) -> Result<Child, Failure> {
         let cannot_start = |error| Failure::failed(format!("cannot start a process: {error}"));
         // The handler is set before the start, so that no end is missed.
         let ended = signal(SignalKind::child()).map_err(cannot_start)?;
         // The command stays in reach even if its guardian is killed.
         adopt_orphans();
-        let guardian = Guardian::start(&self.args.command, self.believed(grant), self.backstop(), |command| {
+        let (believed, states) = (self.believed(grant), self.states.as_ref());
+        let guardian = Guardian::start(&self.args.command, believed, self.backstop(), states, |command| {
             // The command does not need this program's secret.
             command.env_remove(TOKEN_VARIABLE);
             for (name, value) in self.environment(grant) {
@@ -197,9 +199,8 @@ impl Runner<'_> {
                     None => command.env_remove(name),
                 };
             }
-            command.envs(self.further.iter().map(|(name, value)| (name, value)));
         });
-        Ok(Child { guardian: guardian.map_err(cannot_start)?, ended })
+        Ok(Child { guardian: guardian.await.map_err(cannot_start)?, ended })
     }
 
     /// The grace period of the guardian. It kills only where this program does not come to it.

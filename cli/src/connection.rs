@@ -12,6 +12,7 @@ use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_client::{Client, HttpTransport, LambdaTransport, SigV4, Transport};
 use leasehold_in_process::InProcess;
 use leasehold_protocol::{Policy, TableSchema};
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::Failure;
@@ -30,7 +31,7 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Where the locks are. The environment is read here and not by clap, to which a variable and an option that exclude
 /// each other would be an error; an option on the command line outdoes a variable.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
     /// The lock service. Several URLs, repeated or with commas between them, are endpoints that stand in for each other
@@ -158,6 +159,12 @@ impl CommonArgs {
         self.connection.token()
     }
 
+    /// The place of the service with the token of the environment, for a process that does not have that.
+    pub(crate) fn connection(&self) -> ConnectionArgs {
+        let token = (!self.is_signed()).then(|| self.token()).flatten();
+        ConnectionArgs { token, ..self.connection.clone() }
+    }
+
     fn log_level(&self) -> LevelFilter {
         // With a table, the service runs in this process, and would log each failure before its retry.
         let in_here = self.connection.dynamodb_table.is_some();
@@ -171,7 +178,7 @@ impl CommonArgs {
 }
 
 impl ConnectionArgs {
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let given = (!self.url.is_empty()).then(|| self.url.join(","));
         given.or_else(|| variable(URL_VARIABLE)).unwrap_or_else(|| DEFAULT_URL.to_owned())
     }
@@ -190,7 +197,8 @@ impl ConnectionArgs {
         self.sigv4 || (self.token.is_none() && is_on("LEASEHOLD_SIGV4"))
     }
 
-    async fn http(&self) -> Result<HttpTransport, Failure> {
+    /// Returns the transport to a service behind URLs.
+    pub(crate) async fn http(&self) -> Result<HttpTransport, Failure> {
         let urls = self.url();
         if self.is_signed() {
             return self.signed(&urls).await;

@@ -28,7 +28,9 @@ herd() {
 serve "$(realpath "${LEASEHOLD_BIN:-target/debug/leasehold}")"
 herd "$python" scripts/herd/herd.py
 herd node scripts/herd/herd.mjs
+cargo build --quiet --workspace --example herd
+herd target/debug/examples/herd
 "$python" scripts/herd/herd.py held
 "$python" scripts/herd/herd.py held-aio
 node scripts/herd/herd.mjs held
-cargo run --quiet --package leasehold-client --example held
+target/debug/examples/herd held

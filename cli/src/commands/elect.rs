@@ -73,7 +73,7 @@ pub(crate) async fn main(args: ElectArgs) -> Result<ExitCode, Failure> {
         sort_key: key.sort_key.as_deref(),
         occurrence: None,
         yield_after: None,
-        further: Vec::new(),
+        states: None,
     };
     loop {
         let leader = args.campaign(&client, &mut signals).await?;

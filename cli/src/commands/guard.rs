@@ -17,13 +17,15 @@ use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{Pid, close, dup, getppid, setsid};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::pipe::{Receiver, Sender, pipe};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::Failure;
 use crate::commands::exec;
+use crate::commands::terraform::Way;
 use crate::duration::since_boot;
 use crate::processes::{LOOK, adopt_orphans, exit_code, reap, signal_descendants};
 use crate::signals::{Received, Signals, die_of};
@@ -56,6 +58,10 @@ pub(crate) struct GuardArgs {
     #[arg(long)]
     grace: u64,
 
+    /// The first order tells the way to Terraform's states, for which the guardian keeps a passage.
+    #[arg(long)]
+    states: bool,
+
     /// The command.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -68,17 +74,19 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian, which starts `command`. `prepare` sets the command's environment.
+    /// Starts a guardian, which starts `command`. `prepare` sets the command's environment. With `states`, the guardian
+    /// keeps a passage to these.
     ///
     /// # Errors
     /// No process can be started.
-    pub(crate) fn start(
+    pub(crate) async fn start(
         command: &[OsString],
         remaining: Duration,
         grace: Duration,
+        states: Option<&Way>,
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        let (orders, theirs) = pipe()?;
+        let (mut orders, theirs) = pipe()?;
         // A copy of a descriptor is inherited, unlike the original.
         let inherited = dup(theirs.into_nonblocking_fd()?)?;
         let mut guardian = Command::new(exec::own_binary());
@@ -91,9 +99,13 @@ impl Guardian {
         ] {
             guardian.args([name, &value.to_string()]);
         }
-        guardian.arg("--").args(command);
+        guardian.args(states.map(|_| "--states")).arg("--").args(command);
         prepare(&mut guardian);
         let id = i32::try_from(guardian.spawn()?.id()).map_err(io::Error::other)?;
+        if let Some(states) = states {
+            // Secrets are neither arguments nor variables of a process.
+            orders.write_all((serde_json::to_string(states)? + "\n").as_bytes()).await?;
+        }
         Ok(Self { id: Pid::from_raw(id), orders })
     }
 
@@ -138,11 +150,19 @@ pub(crate) async fn main(args: GuardArgs) -> Result<ExitCode, Failure> {
     let signals = Signals::all()?;
     let ended = signal(SignalKind::child()).map_err(cannot_guard)?;
     let orders = File::open(format!("/dev/fd/{}", args.orders)).and_then(Receiver::from_file).map_err(cannot_guard)?;
+    let mut orders = BufReader::new(orders).lines();
     close(args.orders).map_err(|error| cannot_guard(error.into()))?;
     if getppid().as_raw() != args.parent {
         return Err(Failure::failed("the parent is gone"));
     }
-    let child = exec::tied(&args.command).spawn().map_err(cannot_guard)?;
+    let mut command = exec::tied(&args.command);
+    let lost = watch::Sender::new(false);
+    if args.states {
+        let way = orders.next_line().await.map_err(cannot_guard)?.unwrap_or_default();
+        let way: Way = serde_json::from_str(&way).map_err(|error| cannot_guard(error.into()))?;
+        command.envs(way.open(lost.subscribe()).await?);
+    }
+    let child = command.spawn().map_err(cannot_guard)?;
     // The command stays in the group of `run`. A guardian of the same session but another group would have the kernel
     // hang the whole group up, where the command ends while `run` is stopped and no shell is above them.
     setsid().map_err(|error| cannot_guard(error.into()))?;
@@ -154,7 +174,8 @@ pub(crate) async fn main(args: GuardArgs) -> Result<ExitCode, Failure> {
         kill_at: None,
         signals,
         ended,
-        orders: Some(BufReader::new(orders).lines()),
+        orders: Some(orders),
+        lost,
     };
     Ok(guard.watch().await)
 }
@@ -171,6 +192,8 @@ struct Guard {
     ended: tokio::signal::unix::Signal,
     /// None after the end of the process that keeps the grant.
     orders: Option<Lines<BufReader<Receiver>>>,
+    /// Becomes true when the grant is believed in no more. After the end of its keeper it holds for its time.
+    lost: watch::Sender<bool>,
 }
 
 impl Guard {
@@ -193,6 +216,7 @@ impl Guard {
             }
             let now = since_boot();
             if now >= self.until {
+                self.lost.send_replace(true);
                 self.stop(self.until + self.grace);
             }
             if self.kill_at.is_some_and(|at| now >= at) {
@@ -214,7 +238,10 @@ impl Guard {
             .map(|(word, at)| (word, at.parse().map(Duration::from_millis)))
         {
             Some(("until", Ok(until))) => self.until = until,
-            Some(("stop", Ok(at))) => self.stop(at),
+            Some(("stop", Ok(at))) => {
+                self.lost.send_replace(true);
+                self.stop(at);
+            }
             _ => {
                 self.orders = None;
                 self.stop(since_boot().min(self.until) + self.grace);

@@ -236,7 +236,7 @@ pub(crate) async fn main(args: RunArgs) -> Result<ExitCode, Failure> {
         sort_key: args.keys.sort_key.as_deref(),
         occurrence: occurrence.as_deref(),
         yield_after: args.yield_after,
-        further: Vec::new(),
+        states: None,
     };
     match runner.run(grant, &mut signals).await? {
         End::Ended(status) => Ok(status),

@@ -299,9 +299,12 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         return Err(ServeError::Open(wanted));
     }
     let (tokens, tls, credentials) = (args.tokens()?, args.tls()?, args.credentials()?);
-    let states = args.terraform_state.as_deref().map(States::open).transpose()?;
+    let mut states = args.terraform_state.as_deref().map(States::open).transpose()?;
     // The tables come before the port: an open port belongs to a working service.
     let server = Server::open(args.settings()).await?.with_quota(args.quota());
+    if let Some(states) = &mut states {
+        server.compare(states).await?;
+    }
     let listener = match activated {
         Some(listener) => TcpListener::from_std(listener).map_err(ServeError::Activation)?,
         None => listen(wanted, "--listen").await?,

@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+mod passage;
+
 use crate::support::{
     Serve, command, end, first_line, folder, http_client, in_folder, kill, leasehold, pause, text_of,
 };
@@ -186,6 +188,62 @@ async fn older_token_is_refused_when_the_table_is_an_old_copy() {
     assert_eq!(backend.state().await.as_deref(), Some("2"));
     // Terraform does not unlock what it was refused.
     assert_eq!(backend.serve.get(KEY).await["state"], "released");
+}
+
+#[tokio::test]
+async fn state_is_refused_when_the_folder_is_another_one() {
+    let folder = folder();
+    let start = async |states: &str| {
+        let args = ["--listen", "127.0.0.1:0", "--db", "db", "--terraform-state", states];
+        let mut command = command(folder.path(), &args);
+        command.stderr(std::fs::File::create(folder.path().join("log")).expect("made"));
+        Backend { serve: Serve::spawn(command).await, folder: crate::support::folder() }
+    };
+    let log = || std::fs::read_to_string(folder.path().join("log")).expect("read");
+    let backend = start("states").await;
+    assert_eq!(backend.lock("moe").await.0, OK);
+    assert_eq!(backend.write("moe", "1").await, OK);
+    assert_eq!(backend.unlock("moe").await, OK);
+    backend.serve.acquire("terraform/Ä", "no state").await;
+    backend.serve.kill_9().await;
+    let backend = start("mistyped").await;
+    assert!(log().contains("locks of Terraform's states") && log().contains(r#"names=["network"]"#), "{}", log());
+    // Terraform takes a 404 for a new state, and makes all of it once more.
+    let (status, problem) = answered(backend.request("GET", "")).await;
+    assert_eq!((status.as_u16(), &problem["type"]), (500, &json!("misconfigured")));
+    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("network.fence")), "{problem}");
+    assert_eq!(backend.lock("larry").await.0.as_u16(), 500);
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+    backend.run_acquires("run", 20_000).await;
+    for method in ["GET", "POST", "DELETE", "LOCK"] {
+        let request = backend.request(method, "").header("leasehold-lease-id", "run").json(&info("any"));
+        assert_eq!(answered(request).await.0.as_u16(), 500, "{method}");
+    }
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK, "the locks are there");
+    // Another state is new, and so is this one once the operator says so.
+    let other = backend.serve.http.get(format!("{}/v1/terraform?state=other", backend.serve.base_url));
+    assert_eq!(answered(other).await.0, StatusCode::NOT_FOUND);
+    std::fs::write(folder.path().join("mistyped/network.fence"), "0 network").expect("written");
+    assert_eq!(backend.state().await, None);
+    assert_eq!(backend.lock("curly").await.0, OK);
+    backend.serve.kill_9().await;
+    let backend = start("states").await;
+    assert_eq!((backend.state().await.as_deref(), log().contains("names=")), (Some("1"), false), "{}", log());
+}
+
+#[tokio::test]
+async fn lock_is_refused_when_the_folder_was_replaced() {
+    let backend = Backend::start(&[]).await;
+    let folder = backend.file("");
+    assert_eq!(backend.lock("moe").await.0, OK);
+    std::fs::rename(&folder, backend.folder.path().join("aside")).expect("moved");
+    std::fs::create_dir(&folder).expect("made");
+    assert_eq!(backend.write("moe", "1").await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answered(backend.request("GET", "")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(backend.unlock("moe").await, OK);
+    assert_eq!(backend.lock("larry").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(backend.serve.get(KEY).await["state"], "released");
+    assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 0);
 }
 
 #[tokio::test]
@@ -384,7 +442,7 @@ async fn command_line_is_refused_when_terraform_could_not_use_it() {
     for (args, message) in [
         (&["--state", "a/b"][..], "--state must be 1 to 128"),
         (&["--state", "network", "--lease", "1d"], "--lease must be shorter than a day"),
-        (&["--state", "network", "--sigv4"], "Terraform cannot sign"),
+        (&["--state", "network", "--url", "http://a.example,http://b.example"], "in one region: name one URL"),
         // This service has no states.
         (&["--state", "network"], "has no states: start the service with `leasehold serve --terraform-state DIR`"),
     ] {
@@ -419,10 +477,17 @@ async fn protected_api(token: Option<&'static str>) -> String {
         (status, [("content-type", "application/problem+json")], body).into_response()
     };
     let states = move |headers: axum::http::HeaderMap| async move {
-        let Some(token) = token else { return refused() };
+        let Some(token) = token else {
+            return if signed(&headers) { problem(405, "method") } else { refused() };
+        };
         let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("leasehold:{token}")));
-        let is_known = headers.get("authorization").is_some_and(|value| value.as_bytes() == basic.as_bytes());
-        if is_known { problem(405, "method") } else { problem(401, "unknown") }
+        let is_known =
+            |value: &axum::http::HeaderValue| [basic, format!("Bearer {token}")].iter().any(|known| value == known);
+        if headers.get("authorization").is_some_and(is_known) {
+            problem(405, "method")
+        } else {
+            problem(401, "unknown")
+        }
     };
     let locks = move |headers: axum::http::HeaderMap| async move {
         if signed(&headers) { problem(403, "out of scope") } else { refused() }
@@ -449,20 +514,30 @@ async fn refusal_of_a_protected_api_says_what_terraform_needs() {
         password.map(|password| command.env("TF_HTTP_PASSWORD", password));
         end(command).await
     };
-    let hint = "put a token of these into TF_HTTP_PASSWORD";
+    let hint = "asks for a signature: add --sigv4";
     let closed = protected_api(None).await;
-    for (options, password) in [(&[][..], None), (&["--sigv4"], Some("known")), (&["--token", "known"], None)] {
-        let refused = ended(&closed, options, password).await;
-        assert_eq!(refused.status, 77, "{refused:?}");
-        assert!(refused.stderr.contains("asks for a signature") && refused.stderr.contains(hint), "{refused:?}");
-    }
     let with_tokens = protected_api(Some("known")).await;
-    // Terraform could work, and the lock is refused.
-    let refused = ended(&with_tokens, &["--token", "known"], None).await;
-    assert_eq!(refused.status, 77, "{refused:?}");
-    assert!(refused.stderr.contains("Terraform cannot sign") && refused.stderr.contains(hint), "{refused:?}");
-    let refused = ended(&with_tokens, &["--sigv4"], Some("mistyped")).await;
-    assert!(refused.stderr.contains("does not know the token in TF_HTTP_PASSWORD"), "{refused:?}");
+    for (url, options, password, expected) in [
+        (&closed, &[][..], None, hint),
+        (&closed, &["--token", "known"], None, hint),
+        (&closed, &["--sigv4"], Some("known"), "unset TF_HTTP_PASSWORD"),
+        (&closed, &["--sigv4"], None, "out of scope"),
+        // The states would be reached, and the lock is refused.
+        (&with_tokens, &["--token", "known"], None, hint),
+        (&with_tokens, &[], Some("known"), hint),
+        (
+            &with_tokens,
+            &["--sigv4"],
+            None,
+            "ask for a token: put one of the stack's TerraformTokens into TF_HTTP_PASSWORD",
+        ),
+        (&with_tokens, &["--sigv4"], Some("mistyped"), "does not know the token in TF_HTTP_PASSWORD"),
+        (&with_tokens, &["--sigv4"], Some("known"), "out of scope"),
+    ] {
+        let refused = ended(url, options, password).await;
+        assert_eq!(refused.status, 77, "{refused:?}");
+        assert!(refused.stderr.contains(expected), "{options:?}: {refused:?}");
+    }
     // A token of `serve` lacks a scope, and no signature.
     let mut add = leasehold(folder.path());
     let file = folder.path().join("tokens.json");
@@ -472,9 +547,6 @@ async fn refusal_of_a_protected_api_says_what_terraform_needs() {
     let refused = ended(&backend.serve.base_url, &["--token", &token], None).await;
     assert_eq!(refused.status, 77, "{refused:?}");
     assert!(!refused.stderr.contains("sign"), "{refused:?}");
-    // Both have what they need, but for the scope of the key.
-    let refused = ended(&with_tokens, &["--sigv4"], Some("known")).await;
-    assert!(refused.stderr.contains("out of scope") && !refused.stderr.contains(hint), "{refused:?}");
 }
 
 #[tokio::test]
@@ -623,11 +695,15 @@ impl<'a> Configuration<'a> {
     }
 
     /// `terraform` under `leasehold terraform`.
-    fn run(&self, options: &[&str], name: &str) -> Command {
+    fn under(&self, options: &[&str], args: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_leasehold"));
         command.args(["terraform", "--state", &self.address.state]).args(options);
-        command.args(["--", "terraform"]).args(apply(name));
+        command.args(["--", "terraform"]).args(args);
         command
+    }
+
+    fn run(&self, options: &[&str], name: &str) -> Command {
+        self.under(options, &apply(name).each_ref().map(String::as_str))
     }
 
     fn apply(&self, name: &str) -> Command {

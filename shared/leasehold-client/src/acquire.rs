@@ -10,6 +10,7 @@ use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::flow::refuse_deadlock;
 use crate::lease::{Granted, Lease, Origin};
+use crate::line::Stood;
 use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
@@ -103,16 +104,23 @@ impl Client {
         let mut backoff = Backoff::default();
         let mut seen = None;
         let mut patience = Patience::new(self, &request.key, pursuit.owner_name.clone());
-        // A caller that returns to a key at once would starve the waiters, where there are some.
-        let mut pause = self.memory().returns(&request.key, request.poll_interval);
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
+        // A caller that shares the lock of its client does not wait for its turn.
+        let in_line = if request.reentrant { None } else { self.stand_in_line(request, &mut budget).await? };
+        let turn = match in_line {
+            Some(Stood::Turn(turn)) => Some(turn),
+            Some(Stood::Over(held)) => return Ok(Acquisition::Held(held)),
+            None => None,
+        };
+        // A caller that returns to a key at once would starve the waiters, where there are some.
+        let mut pause = self.memory().returns(&request.key, request.poll_interval);
         let mut watched: Option<Held> = None;
         loop {
             match watched.take() {
                 Some(mut held) => {
-                    self.await_change(request, &mut held, pause, &mut budget, &mut patience).await;
+                    self.await_change(request, &mut held, pause, &mut budget, &mut patience, turn.as_ref()).await;
                     seen = Some(held);
                 }
                 None => sleep(pause.min(budget.left())).await,
@@ -121,12 +129,20 @@ impl Client {
                 return Ok(Acquisition::Granted(guard));
             }
             let error = match pursuit.ask(self.remote().poll_timeout(pursuit.lease, budget.left())).await {
-                Ok(guard) => return Ok(Acquisition::Granted(guard)),
+                Ok(guard) => {
+                    if let Some(turn) = turn {
+                        guard.lease().take_turn(turn);
+                    }
+                    return Ok(Acquisition::Granted(guard));
+                }
                 Err(error) => error,
             };
             pause = match error.kind() {
                 ErrorKind::Held(lock) => {
                     backoff = Backoff::default();
+                    if let Some(turn) = &turn {
+                        turn.show(lock);
+                    }
                     let observation = self.memory().saw(&request.key, lock);
                     budget.saw(observation.record_version_number(), observation.stale_after());
                     if budget.is_over() {

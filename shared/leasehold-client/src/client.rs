@@ -1,9 +1,10 @@
 //! One caller of the service, and all the locks that it holds.
 //!
 //! This file alone sees what a client consists of: `Remote` sends its requests, `Memory` knows what it has seen,
-//! `HeldLocks` what it holds, and `Keeper` runs its work in the background. The methods of a feature stand beside the
-//! feature, and reach these values by name: `acquire.rs`, `election.rs`, `once.rs`, `together.rs`, `watching.rs`,
-//! `semaphore`, `transactions`. A value between a feature and the client would only pass the calls on.
+//! `HeldLocks` what it holds, `Lines` who waits for its turn, and `Keeper` runs its work in the background. The methods
+//! of a feature stand beside the feature, and reach these values by name: `acquire.rs`, `election.rs`, `once.rs`,
+//! `together.rs`, `watching.rs`, `semaphore`, `transactions`. A value between a feature and the client would only pass
+//! the calls on.
 
 use std::fmt;
 use std::future::Future;
@@ -29,6 +30,7 @@ use crate::held_locks::HeldLocks;
 use crate::keeper::{Keeper, keep};
 use crate::keeping::Keeping;
 use crate::lease::{Granted, Lease, Sending};
+use crate::line::Lines;
 use crate::memory::Memory;
 use crate::remote::{Backoff, Headers, Remote, Renewal, persist};
 use crate::request::check_lease;
@@ -59,6 +61,7 @@ struct Inner {
     retry_budget: Duration,
     memory: Memory,
     held: Mutex<HeldLocks>,
+    lines: Arc<Lines>,
     keeper: Keeper,
     closing: Notify,
 }
@@ -153,6 +156,7 @@ impl ClientBuilder {
             retry_budget: self.retry_budget,
             memory: Memory::new(self.clock_margin),
             held: Mutex::default(),
+            lines: Arc::default(),
             keeper: Keeper::default(),
             closing: Notify::new(),
         }))
@@ -583,6 +587,10 @@ impl Client {
         &self.0.closing
     }
 
+    pub(crate) fn lines(&self) -> &Arc<Lines> {
+        &self.0.lines
+    }
+
     pub(crate) fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -686,15 +694,16 @@ impl Client {
             let mut releasing = releasing;
             let lease = Arc::clone(&releasing.lease);
             let of = Some(lease.duration());
-            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, of, left);
+            let remote = client.remote();
+            let send = |left| lease.release(remote.release(lease.subject, &lease.key, &lease.id, &release, of, left));
             let result = persist(until, send).await;
-            lease.returned(&result);
-            let result = result.map(|answer| {
-                if let Some(at) = released_at {
-                    client.memory().released_at(&lease.key, at, answer.wanted);
-                }
-                answer.outcome.into()
-            });
+            if let (Some(at), Ok(answer)) = (released_at, &result) {
+                client.memory().released_at(&lease.key, at, answer.wanted);
+            }
+            // The turn passes on, to a waiter who reads that note.
+            let was_given_back = lease.returned(&result);
+            let result =
+                if was_given_back { Ok(Released::Replayed) } else { result.map(|answer| answer.outcome.into()) };
             releasing.has_ended = true;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");

@@ -325,6 +325,12 @@ impl Error {
         matches!(self.kind, ErrorKind::Unavailable | ErrorKind::Throttled)
     }
 
+    /// Whether a request without an answer that tells its end may be carried out all the same. None: the answer tells.
+    pub(crate) fn may_apply(&self) -> Option<bool> {
+        let untold = self.retryable().then_some(self.unanswered);
+        self.cause.map(Cause::may_apply).or(untold)
+    }
+
     /// The pause that the service asks for before the next request.
     pub(crate) fn retry_after(&self) -> Duration {
         self.retry_after

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use leasehold_client_core::Holder;
 use leasehold_client_core::holder::{Action, Beat, Beats, Branch, Event, Grant, Outcome, Reply, Return, State, Terms};
-use leasehold_wire::{AcquireOutcome, Secret};
+use leasehold_wire::{AcquireOutcome, Lock, LockState, Secret};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::clock::{Clocks, Draws, Instant, sleep, whole_since};
+use crate::clock::{Clocks, Draws, Instant, millis, sleep, whole_since};
 use crate::error::{cause_of, reply_of};
 use crate::keeping::{Keeping, OnRisk, not_kept};
-use crate::remote::{Numbered, Remote, Renewal};
+use crate::line::Turn;
+use crate::remote::{Numbered, Remote, Renewal, encode_data};
 use crate::subject::Subject;
 use crate::{Error, ErrorKind, Heartbeat, LockKey, Loss, LossReason, telemetry};
 
@@ -83,6 +84,17 @@ struct Held {
     trouble: Option<Arc<Error>>,
     /// The loss in words, where an answer or another lease told it.
     told: Option<Loss>,
+    /// The turn in the client's line, until the end of the hold.
+    turn: Option<Turn>,
+}
+
+impl Held {
+    /// Passes the turn on where the hold has ended.
+    fn pass_on(&mut self) {
+        if !matches!(self.holder.state(), State::Held | State::Releasing) {
+            self.turn = None;
+        }
+    }
 }
 
 impl std::fmt::Debug for Held {
@@ -117,6 +129,7 @@ impl Lease {
             last_call: 0,
             trouble: None,
             told: None,
+            turn: None,
         };
         Self {
             subject,
@@ -163,6 +176,37 @@ impl Lease {
     /// The last number that was taken under this lease id.
     pub(crate) fn last_number(&self) -> u64 {
         self.held().holder.turns().last()
+    }
+
+    /// Keeps the turn of its waiter until the end of the hold, after the answer to the release.
+    pub(crate) fn take_turn(self: &Arc<Self>, turn: Turn) {
+        turn.holds(self);
+        let mut held = self.held();
+        held.turn = Some(turn);
+        held.pass_on();
+    }
+
+    /// The view of the lock, as far as this process knows it, for those who wait in line.
+    pub(crate) fn view(&self) -> Lock {
+        let held = self.held();
+        let origin = self.origin.as_ref();
+        let (data, data_base64) = encode_data(origin.and_then(|origin| origin.data.as_deref()));
+        Lock {
+            key: self.key.key.clone(),
+            sort_key: self.key.sort_key.clone(),
+            state: LockState::Held,
+            owner_name: origin.map(|origin| origin.owner_name.clone()).unwrap_or_default(),
+            record_version_number: held.version.clone(),
+            lease_duration_ms: millis(held.holder.lease()),
+            fencing_token: Some(held.holder.token()),
+            occurrence: None,
+            last_occurrence: None,
+            wanted_by: None,
+            data,
+            data_base64,
+            attributes: serde_json::Map::new(),
+            semaphore: None,
+        }
     }
 
     /// The key and the lease id, which identify the lease within a client.
@@ -328,8 +372,18 @@ impl Lease {
         if self.step(Event::Revoke { reason }) == Branch::Revoked { Ok(()) } else { Err(self.not_held()) }
     }
 
-    /// Notes the end of the release.
-    pub(crate) fn returned<A>(&self, result: &Result<A, Error>) {
+    /// Carries out one try of the release.
+    pub(crate) async fn release<A>(&self, request: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
+        let sent = self.now();
+        let result = request.await;
+        if let Some(may_apply) = result.as_ref().err().and_then(Error::may_apply) {
+            self.step(Event::Untold { sent, may_apply });
+        }
+        result
+    }
+
+    /// Notes the end of the release. Returns whether an earlier try without an answer was carried out.
+    pub(crate) fn returned<A>(&self, result: &Result<A, Error>) -> bool {
         let end = match result.as_ref().map_err(Error::kind) {
             Ok(_) => Return::Done,
             Err(ErrorKind::Lost(loss)) => {
@@ -338,7 +392,7 @@ impl Lease {
             }
             Err(_) => Return::Failed,
         };
-        self.step(Event::Returned(end));
+        self.step(Event::Returned(end)) == Branch::WasGivenBack
     }
 
     /// Sends heartbeats until the end. The keeper's part.
@@ -433,6 +487,7 @@ impl Lease {
                 action => self.carry_out(held, action, answer),
             }
         }
+        held.pass_on();
         step.branch
     }
 

@@ -100,6 +100,7 @@ mod keeping;
 #[cfg(feature = "lambda")]
 mod lambda_transport;
 mod lease;
+mod line;
 mod loss;
 mod memory;
 mod observation;

@@ -296,7 +296,7 @@ impl Client {
                 request.on_wait.clone_from(&all.on_wait);
                 let owner_name = all.owner_name.clone().unwrap_or_else(|| self.owner_name().to_owned());
                 let mut patience = Patience::new(self, &request.key, owner_name);
-                self.await_change(&request, &mut held, poll, budget, &mut patience).await;
+                self.await_change(&request, &mut held, poll, budget, &mut patience, None).await;
             }
             Refusing::Permits { permits, view } => self.until_permits(all, permits, view, poll, budget).await,
         }

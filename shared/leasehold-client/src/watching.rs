@@ -7,6 +7,7 @@ use leasehold_wire::{GetRequest, Lock, LockState, Staleness, WatchRequest};
 
 use crate::budget::Budget;
 use crate::clock::{Instant, millis, sleep};
+use crate::line::Turn;
 use crate::patience::Patience;
 use crate::{Client, ErrorKind, Held, LockKey, LockRequest};
 
@@ -95,6 +96,7 @@ impl Client {
         poll: Duration,
         budget: &mut Budget,
         patience: &mut Patience<'_>,
+        turn: Option<&Turn>,
     ) {
         loop {
             patience.saw(&held.lock);
@@ -120,6 +122,9 @@ impl Client {
             };
             if lock.state == LockState::Released {
                 return;
+            }
+            if let Some(turn) = turn {
+                turn.show(&lock);
             }
             let observation = self.memory().saw(&request.key, &lock);
             budget.saw(observation.record_version_number(), observation.stale_after());

@@ -15,10 +15,11 @@ use leasehold_dynamodb::{Clock, Failure};
 use leasehold_engine::{Engine, EngineError};
 use leasehold_protocol::history::{HistoryTable, ensure_history_table};
 use leasehold_protocol::{LockTable, Policy, TableSchema, check_table, ensure_table};
+use leasehold_terraform::Name;
 use leasehold_transactions::{self as transactions, Transactions};
-use leasehold_wire::HealthRequest;
 use leasehold_wire::operation::Scope;
 use leasehold_wire::transactions::SweepRequest;
+use leasehold_wire::{HealthRequest, ListRequest};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -126,6 +127,9 @@ pub enum ServerError {
     /// The machine's clock is before 1970: no HTTP answer can be dated, and no fencing token can be seeded.
     #[error("this machine's clock is before 1970; set it, then start again")]
     Clock,
+    /// The locks of Terraform's states cannot be told.
+    #[error("cannot list the locks: {0}")]
+    Listing(String),
     /// Writes do not reach the database.
     #[error("cannot write to the database: {0}")]
     ReadOnly(String),
@@ -202,6 +206,24 @@ impl Server {
     #[must_use]
     pub fn with_quota(self, quota: Quota) -> Self {
         Self { locks: self.locks.with_quota(quota), ..self }
+    }
+
+    /// Compares the folder of Terraform's states with their locks. A state that has a lock and is not in the folder is
+    /// refused, and not taken for a new one.
+    ///
+    /// # Errors
+    /// The locks cannot be listed.
+    pub async fn compare(&self, states: &mut States) -> Result<(), ServerError> {
+        let (everybody, mut known, mut cursor) = (Caller::unrestricted(), Vec::new(), None);
+        loop {
+            let request = ListRequest { cursor, ..ListRequest::default() };
+            let page = self.locks.list(&everybody, request).await.map_err(|it| ServerError::Listing(it.detail))?;
+            known.extend(page.locks.iter().filter_map(|lock| Name::of_key(&lock.key)));
+            let Some(next) = page.next_cursor else { break };
+            cursor = Some(next);
+        }
+        states.compare(known.into_iter());
+        Ok(())
     }
 
     /// A way to see whether the service works.

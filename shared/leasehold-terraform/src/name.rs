@@ -5,6 +5,9 @@ use leasehold_wire::Problem;
 /// The longest name of a state, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
+/// The beginning of the keys of the locks.
+const PREFIX: &str = "terraform/";
+
 /// The name of a state: letters, digits, `.`, `_` and `-`, at most 128, the first a letter or a digit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Name(String);
@@ -31,7 +34,12 @@ impl Name {
 
     /// The key of the lock of this state.
     pub fn key(&self) -> String {
-        format!("terraform/{}", self.0)
+        format!("{PREFIX}{}", self.0)
+    }
+
+    /// The state that has a lock of this key, if one has.
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::parse(key.strip_prefix(PREFIX)?).ok()
     }
 }
 
@@ -42,7 +50,10 @@ mod tests {
     #[test]
     fn name_is_refused_when_it_could_name_another_file() {
         for name in ["network", "prod.eu-west-1", "a", "9_b"] {
-            assert_eq!(Name::parse(name).expect(name).key(), format!("terraform/{name}"));
+            let key = format!("terraform/{name}");
+            assert_eq!(Name::parse(name).expect(name).key(), key);
+            assert_eq!(Name::of_key(&key).expect(name).as_str(), name);
+            assert_eq!(Name::of_key(name), None);
         }
         for name in ["", ".hidden", "..", "a/b", "a\\b", "a\0", "ä", "-x", &"a".repeat(MAX_NAME_BYTES + 1)] {
             assert_eq!(Name::parse(name).expect_err(name).field.as_deref(), Some("state"));

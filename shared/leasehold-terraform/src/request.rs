@@ -10,7 +10,7 @@ use leasehold_wire::{Lock, LockState, Problem, ProblemType, Secret};
 use md5::{Digest, Md5};
 use serde::{Deserialize, Serialize};
 
-use crate::{LEASE_USER, LOCK_PATH, Name};
+use crate::{LEASE_HEADER, LEASE_USER, LOCK_PATH, Name};
 
 /// The largest description of a lock, in bytes.
 const MAX_LOCK_BYTES: usize = 16 * 1024;
@@ -108,15 +108,18 @@ pub(crate) fn lease_id_of(id: &str) -> Secret {
     Secret(format!("terraform-{id}"))
 }
 
-/// The lease id in the user name, of a run that acquired the lock by itself.
+/// The lease id of a run that acquired the lock by itself.
 fn run_of(headers: &HeaderMap) -> Option<Secret> {
-    let (user, _) = basic(headers)?;
-    user.strip_prefix(LEASE_USER).map(|lease_id| Secret(lease_id.to_owned()))
+    let named = headers.get(LEASE_HEADER).and_then(|lease_id| lease_id.to_str().ok()).map(ToOwned::to_owned);
+    let of_user = || basic(headers)?.0.strip_prefix(LEASE_USER).map(ToOwned::to_owned);
+    named.or_else(of_user).map(Secret)
 }
 
-/// The password of a request, which is the caller's token.
-pub fn password(headers: &HeaderMap) -> Option<String> {
-    basic(headers).map(|(_, password)| password)
+/// The caller's token: the password of a request, or that of a bearer.
+pub fn token(headers: &HeaderMap) -> Option<String> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let of_bearer = || scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned());
+    basic(headers).map(|(_, password)| password).or_else(of_bearer)
 }
 
 /// The user and the password of a request.

@@ -60,6 +60,8 @@ class LockLost(LeaseholdError):
     the service showed it. The `__cause__` of an `expired` is the last failure of a heartbeat.
     """
 
+    _was_repeated = False  # the transport sent the request twice, and the answer is that of the second
+
     def __init__(
         self, reason: LossReason, lock: LockView | None = None, *, key: str, sort_key: str | None = None
     ) -> None:

@@ -9,7 +9,7 @@ use lambda_http::Request;
 use lambda_runtime::Diagnostic;
 use leasehold_api::access::{Access, Bearers, Caller};
 use leasehold_api::http::unknown_route;
-use leasehold_terraform::{Action, Asked, Backend, LOCK_PATH, PATH, password, refusal};
+use leasehold_terraform::{Action, Asked, Backend, LOCK_PATH, PATH, refusal, token};
 use leasehold_wire::{Problem, ProblemType};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -75,7 +75,7 @@ fn bearer_of(bearers: &Bearers, headers: &HeaderMap) -> Result<Caller, Problem> 
         title: "The caller is unknown".to_owned(),
         ..Problem::new(ProblemType::Forbidden, detail)
     };
-    let token = password(headers).filter(|token| !token.is_empty()).ok_or_else(|| {
+    let token = token(headers).filter(|token| !token.is_empty()).ok_or_else(|| {
         unauthorized("The states ask for a token: put it into TF_HTTP_PASSWORD, and any name into TF_HTTP_USERNAME.")
     })?;
     let unknown =

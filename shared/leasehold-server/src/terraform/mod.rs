@@ -13,7 +13,7 @@ use axum::routing::any;
 use hyper::http::request::Parts;
 use leasehold_api::Service;
 use leasehold_api::access::Caller;
-use leasehold_terraform::{Action, Asked, Backend, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, PATH, password};
+use leasehold_terraform::{Action, Asked, Backend, LEASE_WITHOUT_HEARTBEATS_MS, LOCK_PATH, MAX_STATE_BYTES, PATH};
 use leasehold_wire::operation::{ACQUIRE, GET, HEARTBEAT, Operation, RELEASE};
 use leasehold_wire::{Lock, Problem, ProblemType};
 use tracing::Instrument;
@@ -23,9 +23,6 @@ pub use self::states::{States, StatesError};
 use self::watch::Watched;
 use crate::buffers::{self, Unread};
 use crate::routes::{Checked, read, with_memory};
-
-/// The largest state, in bytes.
-const MAX_STATE_BYTES: usize = 8 * 1024 * 1024;
 
 /// The states of one service.
 #[derive(Debug, Clone)]
@@ -52,9 +49,9 @@ pub(crate) fn is_for_states(parts: &Parts) -> bool {
     [PATH, LOCK_PATH].contains(&parts.uri.path())
 }
 
-/// The token of a request to these paths: Terraform sends it as a password.
+/// The token of a request to these paths, which Terraform sends as a password.
 pub(crate) fn token(parts: &Parts) -> Option<String> {
-    is_for_states(parts).then(|| password(&parts.headers))?
+    is_for_states(parts).then(|| leasehold_terraform::token(&parts.headers))?
 }
 
 async fn respond(State(served): State<Served>, request: Request) -> Response {

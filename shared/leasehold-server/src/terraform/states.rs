@@ -1,5 +1,6 @@
 //! The folder of the states: for each a file, one for the version before it, and one for its fence.
 
+use std::collections::HashSet;
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -15,6 +16,8 @@ use tokio::task::spawn_blocking;
 
 /// The beginning of the names of files that are being written. No state begins with a dot.
 const UNFINISHED: &str = ".leasehold-";
+/// The number of names in a warning.
+const SHOWN: usize = 10;
 /// The number of states that can be changed at the same time.
 const TURNS: usize = 64;
 
@@ -35,6 +38,8 @@ pub struct States {
     folder: PathBuf,
     /// Locked for as long as the process lives.
     in_use: File,
+    /// The states that the locks told of at the start, and the folder did not.
+    unknown: HashSet<Name>,
 }
 
 impl States {
@@ -61,34 +66,67 @@ impl States {
         match in_use.try_lock() {
             Ok(()) => {
                 remove_unfinished(folder).map_err(failed)?;
-                Ok(Self { folder: folder.to_owned(), in_use })
+                Ok(Self { folder: folder.to_owned(), in_use, unknown: HashSet::new() })
             }
             Err(TryLockError::WouldBlock) => Err(StatesError::InUse(folder.to_owned())),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 
+    /// Compares the folder with the names that the locks tell of. Each lock of a state leaves a fence. Where there is
+    /// none, the folder is another one than before: to answer that there is no such state would have Terraform create
+    /// all of it once more.
+    pub(crate) fn compare(&mut self, known: impl Iterator<Item = Name>) {
+        self.unknown = known.filter(|name| !self.path(name, "fence").exists()).collect();
+        let names: Vec<_> = self.unknown.iter().map(Name::as_str).take(SHOWN).collect();
+        if !names.is_empty() {
+            tracing::warn!(
+                folder = %self.folder.display(), count = self.unknown.len(), ?names,
+                "the table has locks of Terraform's states that the folder knows nothing of, and refuses these: is this the right \
+                 folder? A state that is new begins with a file NAME.fence of the text `0 NAME`"
+            );
+        }
+    }
+
+    /// # Errors
+    /// `misconfigured`: the state belongs into another folder.
+    fn expect(&self, name: &Name) -> Result<(), Problem> {
+        if !self.unknown.contains(name) || self.path(name, "fence").exists() {
+            return Ok(());
+        }
+        let name = name.as_str();
+        let detail = format!(
+            "The table of the locks knows the state {name}, and the folder of the states does not. Serve the folder that has it. If it \
+             never was, write the text `0 {name}` into the file {name}.fence there."
+        );
+        tracing::error!(state = name, "a state is in another folder");
+        Err(Problem::new(ProblemType::Misconfigured, detail))
+    }
+
     /// The state, if there is one.
     fn read(&self, name: &Name) -> io::Result<Option<Vec<u8>>> {
         let state = if_exists(fs::read(self.path(name, "tfstate")))?;
         // A folder that is gone has no states to be missing.
-        if state.is_none() && !self.is_in_place()? {
-            return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
+        if state.is_none() {
+            self.check_place()?;
         }
         Ok(state)
     }
 
     /// Checks that the folder is there, and takes a file.
     fn check(&self) -> io::Result<()> {
-        if !self.is_in_place()? {
-            return Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())));
-        }
+        self.check_place()?;
         self.written(b"health\n").map(drop)
     }
 
-    fn is_in_place(&self) -> io::Result<bool> {
+    /// # Errors
+    /// The folder is gone, or is another one.
+    fn check_place(&self) -> io::Result<()> {
         let (now, opened) = (fs::metadata(&self.folder)?, self.in_use.metadata()?);
-        Ok((now.dev(), now.ino()) == (opened.dev(), opened.ino()))
+        if (now.dev(), now.ino()) == (opened.dev(), opened.ino()) {
+            return Ok(());
+        }
+        Err(io::Error::new(ErrorKind::NotFound, format!("{} was replaced", self.folder.display())))
     }
 
     /// The newest fencing token under which somebody could write the state: 0 if there was none.
@@ -187,6 +225,9 @@ impl Folder {
         self.on_disk(move |states| {
             // A client that hangs up ends the request, but not this: the turn ends with the change.
             let _turn = turn;
+            states.expect(&name)?;
+            // A fence in another folder would hold nobody back.
+            states.check_place().map_err(|error| failing(&error))?;
             let fence = states.fence(&name).map_err(|error| failing(&error))?;
             if admit(token, fence)? {
                 states.set_fence(&name, token).map_err(|error| failing(&error))?;
@@ -219,7 +260,11 @@ impl Folder {
 impl Store for Folder {
     async fn read(&self, name: &Name) -> Result<Option<Vec<u8>>, Problem> {
         let name = name.clone();
-        self.on_disk(move |states| states.read(&name).map_err(|error| failing(&error))).await
+        let read = move |states: &States| {
+            states.expect(&name)?;
+            states.read(&name).map_err(|error| failing(&error))
+        };
+        self.on_disk(read).await
     }
 
     async fn change(&self, name: &Name, token: u64, change: Change) -> Result<(), Problem> {

@@ -5,6 +5,7 @@ mod endpoints;
 mod guard;
 mod lambda;
 mod leaving;
+mod line;
 mod permits;
 mod reentry;
 mod simulation;
