@@ -131,6 +131,40 @@ async fn write_is_refused_when_the_next_holder_came_between() {
     write(&bucket, 2, "after").await.expect("under the newest token");
 }
 
+/// The next holder comes, and cleans up, before the late run has written even its object.
+#[tokio::test]
+async fn refused_write_leaves_no_object() {
+    let (s3, bucket) = bucket().await;
+    write(&bucket, 1, "before").await.expect("written");
+    let held = s3.hold(Method::PUT, ".tfstate", At::Arrival);
+    let late = {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { write(&bucket, 1, "late").await })
+    };
+    let open = held.arrived().await;
+    change(&bucket, 2, Change::Raise).await.expect("the next holder");
+    open.send(()).expect("it waits");
+    assert_eq!(kind(late.await.expect("no panic")), Some(ProblemType::Lost));
+    assert_eq!((read(&bucket).await.as_deref(), states_of(&s3)), (Some("before"), 1));
+}
+
+/// Two requests of one run: the second one cleans up between the object and the pointer of the first.
+#[tokio::test]
+async fn clean_up_leaves_a_write_that_is_on_its_way() {
+    let (s3, bucket) = bucket().await;
+    let held = s3.hold(Method::PUT, "pointer.json", At::Arrival);
+    let first = {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { write(&bucket, 1, "first").await })
+    };
+    let open = held.arrived().await;
+    change(&bucket, 1, Change::Raise).await.expect("it cleans up");
+    assert_eq!(states_of(&s3), 1);
+    open.send(()).expect("it waits");
+    first.await.expect("no panic").expect("written");
+    assert_eq!(read(&bucket).await.as_deref(), Some("first"));
+}
+
 /// The next holder reads what the run before it wrote, or that run is refused.
 #[tokio::test]
 async fn next_holder_reads_a_write_that_came_between() {

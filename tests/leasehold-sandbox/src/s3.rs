@@ -134,7 +134,7 @@ impl Drop for S3 {
 impl Bucket {
     fn put(&mut self, key: &str, body: Bytes) {
         // The tag of S3: the same content has the same one.
-        let etag = format!("\"{:x}\"", Md5::digest(&body));
+        let etag = format!("\"{:032x}\"", u128::from_be_bytes(Md5::digest(&body).into()));
         self.objects.insert(key.to_owned(), (body, etag));
     }
 
