@@ -211,6 +211,7 @@ async fn state_is_refused_when_the_folder_is_another_one() {
     }
     backend.serve.kill_9().await;
     let backend = start("mistyped").await;
+    assert!(backend.serve.banner.iter().any(|line| line.contains("of 0 states in the folder mistyped")));
     assert!(log().contains("locks of Terraform's states") && log().contains("count=101"), "{}", log());
     // Terraform takes a 404 for a new state, and makes all of it once more.
     let (status, problem) = answered(backend.request("GET", "")).await;
@@ -232,6 +233,7 @@ async fn state_is_refused_when_the_folder_is_another_one() {
     assert_eq!(backend.lock("curly").await.0, OK);
     backend.serve.kill_9().await;
     let backend = start("states").await;
+    assert!(backend.serve.banner.iter().any(|line| line.contains("of 1 states in the folder states")));
     assert_eq!((backend.state().await.as_deref(), log().contains("count=100")), (Some("1"), true), "{}", log());
 }
 
