@@ -3,7 +3,7 @@
 
     scripts/holder_mutants.py python [PYTHON]     PYTHON: the interpreter of the client's environment
     scripts/holder_mutants.py typescript          after `npm run typecheck` in clients/typescript
-    scripts/holder_mutants.py rust                the crate leasehold-client-core, by the tests of the recorder
+    scripts/holder_mutants.py rust                the crate leasehold-client-core, alone
 
 The machine has the same clauses in each language, line for line. A clause that no trace needs is one that a port may
 lack. `--show N`: only the mutant of that number.
@@ -12,6 +12,7 @@ lack. `--show N`: only the mutant of that number.
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -616,6 +617,69 @@ MUTANTS = [
         ("self.state = State::Unreleased;", "self.state = State::Released;"),
     ),
     Mutant(
+        "a release that did not arrive explains no loss",
+        ("if not may_apply or self._suspended", "if self._suspended"),
+        ("if (!event.mayApply || this.#suspended", "if (this.#suspended"),
+        ("if !may_apply || self.suspended", "if self.suspended"),
+    ),
+    Mutant(
+        "a release in doubt explains no loss",
+        (" or self._suspended is not None or sent", " or sent"),
+        (" || this.#suspended !== undefined || event.sent", " || event.sent"),
+        (" || self.suspended.is_some() || sent", " || sent"),
+    ),
+    Mutant(
+        "a release after the lease explains no loss",
+        (" or sent >= self.until:", ":"),
+        (" || event.sent >= this.until) return", ") return"),
+        (" || sent >= self.until {", " {"),
+    ),
+    Mutant(
+        "a lease ends at its end, also for a release",
+        ("sent >= self.until:", "sent > self.until:"),
+        ("event.sent >= this.until)", "event.sent > this.until)"),
+        ("sent >= self.until {", "sent > self.until {"),
+    ),
+    Mutant(
+        "an unanswered release explains a loss",
+        ("                self._may_be_given_back = True\n", ""),
+        ("        this.#mayBeGivenBack = true;\n", ""),
+        ("                self.may_be_given_back = true;\n", ""),
+    ),
+    Mutant(
+        "a loss needs an explanation",
+        ("isinstance(end, WasLost) and self._may_be_given_back:", "isinstance(end, WasLost):"),
+        ('end.type === "lost" && this.#mayBeGivenBack)', 'end.type === "lost")'),
+        ("Return::Lost { .. } if self.may_be_given_back =>", "Return::Lost { .. } if self.lease > Duration::ZERO =>"),
+    ),
+    Mutant(
+        "only a release under way explains a loss",
+        ('case Untold(sent, may_apply) if self.state == "releasing":', "case Untold(sent, may_apply):"),
+        ('        if (this.#state !== "releasing") return "stale";\n', ""),
+        (
+            "Event::Untold { sent, may_apply } if self.state == State::Releasing =>",
+            "Event::Untold { sent, may_apply } =>",
+        ),
+    ),
+    Mutant(
+        "a suspension ends the lease of a release",
+        ("                self.until = min(self.until, now)\n", ""),
+        ("          this.until = Math.min(this.until, now);\n", ""),
+        ("                self.until = self.until.min(now);\n", ""),
+    ),
+    Mutant(
+        "a suspension makes no lease longer",
+        ("self.until = min(self.until, now)", "self.until = now"),
+        ("this.until = Math.min(this.until, now);", "this.until = now;"),
+        ("self.until = self.until.min(now);", "self.until = now;"),
+    ),
+    Mutant(
+        "a suspension ends the lease between two releases, too",
+        ('self.state in ("releasing", "unreleased")', 'self.state == "releasing"'),
+        ('this.#state === "releasing" || this.#state === "unreleased"', 'this.#state === "releasing"'),
+        ("State::Releasing | State::Unreleased)", "State::Releasing)"),
+    ),
+    Mutant(
         "a release is told once",
         ('            case Returned(end) if self.state == "releasing":', "            case Returned(end):"),
         (
@@ -655,13 +719,20 @@ def of_typescript(folder: pathlib.Path) -> tuple[list[str], pathlib.Path, dict[s
 
 
 def of_rust(folder: pathlib.Path) -> tuple[list[str], pathlib.Path, dict[str, str]]:
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, names.split("\0")):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
-    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
-    command = ["cargo", "test", "--quiet", "-p", "leasehold-recorder", "--test", "traces", "--", "of_each_trace"]
-    return command, folder, {"CARGO_TARGET_DIR": target}
+    """A workspace of the one crate: a mutant compiles its few files, and nothing of the service."""
+    core = "shared/leasehold-client-core"
+    shutil.copytree(ROOT / core, folder / core)
+    shutil.copytree(ROOT / "clients/vectors", folder / "clients/vectors")
+    form = "tests/leasehold-recorder/src/form.rs"
+    (folder / form).parent.mkdir(parents=True)
+    shutil.copy(ROOT / form, folder / form)
+    for name in ("Cargo.lock", "README.md", "rust-toolchain.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    manifest = (ROOT / "Cargo.toml").read_text()
+    whole = re.sub(r"^(members = ).*", rf'\1["{core}"]', manifest, flags=re.MULTILINE)
+    (folder / "Cargo.toml").write_text(re.sub(r"^(exclude|default-members) = .*\n", "", whole, flags=re.MULTILINE))
+    command = ["cargo", "test", "--quiet", "--offline", "--test", "traces"]
+    return command, folder, {"CARGO_TARGET_DIR": str(folder / "target"), "CARGO_INCREMENTAL": "0"}
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Makes the module out of template.yaml: main.tf, variables.tf and outputs.tf. --check compares them, and writes none.
 
 Parameters become variables, rules their validations, conditions locals, outputs outputs, and resources those of TYPES.
-SHAPES has a function for each type whose shape differs from Terraform's.
+A type whose shape differs in Terraform has a function of its Terraform's name.
 """
 
 import json
@@ -37,7 +37,7 @@ TYPES = {
     "AWS::CloudWatch::Alarm": ("aws_cloudwatch_metric_alarm", "arn", "alarm_name", "Alarm"),
     "AWS::CloudWatch::Dashboard": ("aws_cloudwatch_dashboard", "dashboard_name", None, ""),
     "AWS::DynamoDB::Table": ("aws_dynamodb_table", "name", "name", "Table"),
-    "AWS::Events::Rule": ("aws_cloudwatch_event_rule", "name", "name", "Rule"),
+    "AWS::Events::Rule": ("aws_cloudwatch_event_rule", "name", "name", "(Rule|FunctionSchedule)"),
     "AWS::IAM::ManagedPolicy": ("aws_iam_policy", "arn", "name", "Policy"),
     "AWS::IAM::Role": ("aws_iam_role", "name", None, "(Function)?Role"),
     "AWS::KMS::Key": ("aws_kms_key", "key_id", None, "Key"),
@@ -57,53 +57,26 @@ TYPES = {
     "AWS::StepFunctions::StateMachine": ("aws_sfn_state_machine", "arn", "name", "StateMachine"),
     "AWS::WAFv2::WebACLAssociation": ("aws_wafv2_web_acl_association", "id", None, ""),
 }
-LABELS = {
-    "HistoryTable": "history",
-    "LockTable": "locks",
-    "StateBucket": "states",
-    "StateBucketPolicy": "states",
-    "TransactionTable": "transactions",
-    "WaitersTable": "waiters",
-}
+LABELS = {"LockTable": "locks", "TransactionTable": "transactions"}
+LABELS |= dict.fromkeys(("StateBucket", "StateBucketPolicy"), "states")
 DOCUMENTS = {"AssumeRolePolicyDocument", "Body", "EventPattern", "KeyPolicy", "Policy", "PolicyDocument"}
-# Names in Terraform that are not those of CloudFormation in other letters. None is for what Terraform does not say.
-ARGUMENTS = {
-    "AttributeDefinitions": "attribute",
-    "AttributeType": "type",
-    "AssumeRolePolicyDocument": "assume_role_policy",
-    "AuthType": "authorization_type",
-    "DomainNameConfigurations": "domain_name_configuration",
-    "DynamoDBStreamParameters": "dynamodb_stream_parameters",
-    "FilterPattern": "pattern",
-    "Filters": "filter",
-    "Id": "target_id",
-    "IdentitySource": "identity_sources",
-    "KMSMasterKeyId": "kms_key_arn",
-    "KeyPolicy": "policy",
-    "KeySpec": "customer_master_key_spec",
-    "MaximumEventAgeInSeconds": "maximum_event_age_in_seconds",
-    "MessageRetentionPeriod": "message_retention_seconds",
-    "MetricTransformations": "metric_transformation",
-    "OKActions": "ok_actions",
-    "PendingWindowInDays": "deletion_window_in_days",
-    "PointInTimeRecoveryEnabled": "enabled",
-    "PointInTimeRecoverySpecification": "point_in_time_recovery",
-    "PolicyDocument": "policy",
-    "SSEEnabled": "enabled",
-    "SSESpecification": "server_side_encryption",
-    "SSEType": None,
-    "StateMachineType": "type",
-    "Tags": None,
-    "WebACLArn": "web_acl_arn",
-    ("AWS::ApiGateway::RestApi", "Parameters"): None,
-    ("AWS::ApiGatewayV2::Stage", "StageName"): "name",
-    ("AWS::DynamoDB::Table", "AttributeName"): "name",
-    ("AWS::Lambda::EventSourceMapping", "Destination"): "destination_arn",
-    ("AWS::Logs::LogGroup", "LogGroupName"): "name",
-    ("AWS::Logs::MetricFilter", "MetricName"): "name",
-    ("AWS::Logs::MetricFilter", "MetricNamespace"): "namespace",
-    ("AWS::Logs::MetricFilter", "MetricValue"): "value",
-}
+# Names in Terraform that are not those of CloudFormation in other letters, here or in one type. Terraform does not say
+# those without a name.
+NAMES = """
+    AttributeDefinitions=attribute AttributeType=type AssumeRolePolicyDocument=assume_role_policy
+    AuthType=authorization_type DomainNameConfigurations=domain_name_configuration
+    DynamoDBStreamParameters=dynamodb_stream_parameters FilterPattern=pattern Filters=filter Id=target_id
+    IdentitySource=identity_sources KMSMasterKeyId=kms_key_arn KeyPolicy=policy KeySpec=customer_master_key_spec
+    MessageRetentionPeriod=message_retention_seconds MetricTransformations=metric_transformation
+    PendingWindowInDays=deletion_window_in_days PointInTimeRecoveryEnabled=enabled
+    PointInTimeRecoverySpecification=point_in_time_recovery PolicyDocument=policy SSEEnabled=enabled
+    SSESpecification=server_side_encryption SSEType= StateMachineType=type Tags= ApiGateway.RestApi.Parameters=
+    ApiGatewayV2.Stage.StageName=name DynamoDB.Table.AttributeName=name
+    Lambda.EventSourceMapping.Destination=destination_arn Logs.LogGroup.LogGroupName=name
+    Logs.MetricFilter.MetricName=name Logs.MetricFilter.MetricNamespace=namespace
+    Logs.MetricFilter.MetricValue=value
+"""
+ARGUMENTS = dict(word.split("=") for word in NAMES.split())
 ATTRIBUTES = {"QueueName": "name", "RegionalDomainName": "domain_name_configuration[0].target_domain_name"}
 PSEUDO_PARAMETERS = {
     "AWS::StackName": "var.name",
@@ -276,9 +249,9 @@ class Module:
             case {"Fn::Join": [separator, parts]}:
                 return Code(f"join({text(separator)}, {self.code(parts)})")
             case {"Fn::Sub": [pattern, values]}:
-                return self.substituted(pattern, values)
+                return text(*self.parts(pattern, values))
             case {"Fn::Sub": pattern}:
-                return self.substituted(pattern, {})
+                return text(*self.parts(pattern, {}))
         members = {name if re.fullmatch(r"[A-Za-z_]\w*", name) else text(name): one for name, one in value.items()}
         return collection("merge", "{}", [self.member(one, f"{name} = ") for name, one in members.items()])
 
@@ -303,15 +276,19 @@ class Module:
         # CloudFormation's ARN of a log group ends so, and Terraform's does not.
         return text(found, ":*") if resource["Type"] == "AWS::Logs::LogGroup" and attribute == "Arn" else found
 
-    def substituted(self, pattern, values):
-        def part(index, found):
-            if index % 2 == 0:
-                return found
-            if found in values:
-                return self.code(values[found])
-            return self.attribute(*found.split(".")) if "." in found else self.reference(found)
-
-        return text(*(part(index, found) for index, found in enumerate(re.split(r"\$\{([\w:.]+)\}", pattern))))
+    def parts(self, pattern, values):
+        for index, found in enumerate(re.split(r"\$\{([\w:.]+)\}", pattern)):
+            match values.get(found):
+                case _ if index % 2 == 0:
+                    yield found
+                case None:
+                    yield self.attribute(*found.split(".")) if "." in found else self.reference(found)
+                case {"Fn::Sub": [inner, more]}:
+                    yield from self.parts(inner, more)
+                case {"Fn::Sub": inner}:
+                    yield from self.parts(inner, {})
+                case value:
+                    yield self.code(value)
 
     def condition(self, condition):
         def part(inner, operators):
@@ -352,7 +329,8 @@ class Module:
 
     def arguments(self, properties, kind=None):
         """The arguments and the blocks for properties."""
-        names = {name: ARGUMENTS.get((kind, name), ARGUMENTS.get(name, snake(name))) for name in properties}
+        own = f"{(kind or '').removeprefix('AWS::').replace('::', '.')}."
+        names = {name: ARGUMENTS.get(own + name, ARGUMENTS.get(name, snake(name))) for name in properties}
         return {
             names[name]: self.argument(name, value, kind)
             for name, value in properties.items()
@@ -382,7 +360,7 @@ class Module:
             # The table of the locks has had this name from the beginning.
             label = self.label(name).replace("_", "-")
             body[named] = text(Code("var.name"), *([] if name == "LockTable" else [f"-{label}"]))
-        if shape := SHAPES.get(kind):
+        if shape := globals().get(terraform):
             more, beside = shape(self, name, properties)
             body |= more
         body |= self.arguments(properties, kind)
@@ -400,6 +378,14 @@ class Module:
     def label_of_policy(self, role, policy):
         found = policy["Fn::If"][1] if is_optional(policy) else policy
         return f"{self.label(role)}_{found['PolicyName']}".replace("-", "_")
+
+    def beside(self, kind, name, optional=None, label=None, /, **body):
+        """A resource that Terraform has beside this one."""
+        there = counted(self.all_resources[name].get("Condition"), optional)
+        return block("resource", kind, label or self.label(name), **there, **body)
+
+    def prefix(self, name):
+        return text(Code("substr(var.name, 0, 14)"), f"-{self.label(name).replace('_', '-')}-")
 
     # ---- Files -------------------------------------------------------------------------------------------------------
 
@@ -468,145 +454,23 @@ class Module:
 # Each takes out of the properties what Terraform says otherwise, and returns it, and the resources beside this one.
 
 
-def alarm(module, name, properties):
-    return {"dimensions": module.code({one["Name"]: one["Value"] for one in properties.pop("Dimensions", [])})}, []
-
-
-def alias_called(module, name, properties):
-    """Terraform calls an alias by a qualifier."""
-    target = properties.pop("FunctionName", None) or properties.pop("TargetFunctionArn")
-    match target:
-        case {"Fn::If": [condition, {"Ref": alias}, {"Ref": function} | {"Fn::GetAtt": [function, _]}]}:
-            qualifier = Code(f"{local(condition)} ? {module.attribute(alias, 'Name')} : null")
-            return {"function_name": module.reference(function), "qualifier": qualifier}, []
-    return {"function_name": module.code(target)}, []
-
-
-def bucket(module, name, properties):
-    """Terraform has a resource for each part of a bucket. It deletes none that has objects."""
-    label, count = module.label(name), counted(module.resources[name].get("Condition"))
-
-    def beside(kind, **body):
-        return block("resource", f"aws_s3_bucket_{kind}", label, **count, bucket=module.reference(name), **body)
-
-    [encryption] = properties.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
-    [owner] = properties.pop("OwnershipControls")["Rules"]
-    [rule] = properties.pop("LifecycleConfiguration")["Rules"]
-    by_default = Block(sse_algorithm=encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"])
-    expiration = Block(module.arguments(rule["NoncurrentVersionExpiration"]))
-    found = [
-        beside(
-            "server_side_encryption_configuration",
-            rule=Block(apply_server_side_encryption_by_default=by_default),
-        ),
-        beside(
-            "versioning", versioning_configuration=Block(module.arguments(properties.pop("VersioningConfiguration")))
-        ),
-        beside("public_access_block", **module.arguments(properties.pop("PublicAccessBlockConfiguration"))),
-        beside("ownership_controls", rule=Block(module.arguments(owner))),
-        beside(
-            "lifecycle_configuration",
-            rule=Block(id=rule["Id"], status=rule["Status"], filter=Block(), noncurrent_version_expiration=expiration),
-        ),
-    ]
-    prefix = text(Code("lower(substr(var.name, 0, 14))"), f"-{label.replace('_', '-')}-")
-    return {"bucket_prefix": prefix}, found
-
-
-def deployment(module, name, properties):
+def aws_api_gateway_deployment(module, name, properties):
     api = module.attribute(properties.pop("RestApiId")["Ref"], "Id").removesuffix(".id")
     properties.clear()
     definition = Code(f"sha256({text(Code(f'{api}.body'), Code(f'{api}.policy'))})")
-    life_cycle = Block(create_before_destroy=True)
-    return {
-        "rest_api_id": Code(f"{api}.id"),
-        "triggers": module.code({"definition": definition}),
-        "lifecycle": life_cycle,
-    }, []
+    triggers = module.code({"definition": definition})
+    return {"rest_api_id": Code(f"{api}.id"), "triggers": triggers, "lifecycle": Block(create_before_destroy=True)}, []
 
 
-def function(module, name, properties):
-    zip_file = text(Code("var.code_directory"), f"/{properties.pop('Code')['S3Bucket']}/bootstrap.zip")
-    hashed = Code(f"fileexists({zip_file}) ? filebase64sha256({zip_file}) : null")
-    environment = Block(variables=module.code(properties.pop("Environment")["Variables"]))
-    versions = [
-        resource["Condition"]
-        for resource in module.all_resources.values()
-        if resource["Type"] == "AWS::Lambda::Version" and resource["Properties"]["FunctionName"] == {"Ref": name}
-    ]
-    published = {"publish": local(versions[0])} if versions else {}
-    return {"filename": zip_file, "source_code_hash": hashed, **published, "environment": environment}, []
-
-
-def layer(module, name, properties):
-    return module.arguments(properties.pop("Content")), []
-
-
-def mapping(module, name, properties):
-    """Lambda reads the stream under the function's role, which must have its policies before."""
-    role = module.all_resources[properties["FunctionName"]["Ref"]]["Properties"]["Role"]["Fn::GetAtt"][0]
-    [policy] = [one for one in module.all_resources[role]["Properties"]["Policies"] if not is_optional(one)][:1]
-    return {"depends_on": module.code([Code(f"aws_iam_role_policy.{module.label_of_policy(role, policy)}")])}, []
-
-
-def queue_policy(module, name, properties):
-    return {"queue_url": module.code(*properties.pop("Queues"))}, []
-
-
-def rest_api(module, name, properties):
-    endpoints = properties["EndpointConfiguration"]
-    properties["EndpointConfiguration"] = {**endpoints, "Types": stacks.as_list(endpoints["Types"])}
-    return {}, []
-
-
-def rest_stage(module, name, properties):
+def aws_api_gateway_stage(module, name, properties):
     [settings] = properties.pop("MethodSettings")
-    body = {
-        **counted(module.resources[name]["Condition"]),
-        "rest_api_id": module.code(properties["RestApiId"]),
-        "stage_name": module.reference(name),
-        "method_path": "*/*",
-        "settings": Block(
-            module.arguments({key: one for key, one in settings.items() if key.startswith("Throttling")})
-        ),
-    }
-    return {}, [block("resource", "aws_api_gateway_method_settings", module.label(name), **body)]
+    throttling = module.arguments({key: one for key, one in settings.items() if key.startswith("Throttling")})
+    body = {"rest_api_id": module.code(properties["RestApiId"]), "stage_name": module.reference(name)}
+    body |= {"method_path": "*/*", "settings": Block(throttling)}
+    return {}, [module.beside("aws_api_gateway_method_settings", name, **body)]
 
 
-def role(module, name, properties):
-    label, condition = module.label(name), module.resources[name].get("Condition")
-    identity = module.attribute(name, "Id")
-
-    def beside(kind, label, optional, body):
-        return block("resource", kind, label, **counted(condition, optional), role=identity, **body)
-
-    found = []
-    for policy in properties.pop("Policies"):
-        optional, inside, _ = policy["Fn::If"] if is_optional(policy) else (None, policy, None)
-        body = {"name": inside["PolicyName"], "policy": module.argument("PolicyDocument", inside["PolicyDocument"])}
-        found.append(beside("aws_iam_role_policy", module.label_of_policy(name, policy), optional, body))
-    for managed in properties.pop("ManagedPolicyArns", []):
-        optional, arn, _ = managed["Fn::If"]
-        found.append(beside("aws_iam_role_policy_attachment", label, optional, {"policy_arn": module.code(arn)}))
-    prefix = text(Code("substr(var.name, 0, 14)"), f"-{label.replace('_', '-')}-")
-    return {"name_prefix": prefix}, found
-
-
-def rule(module, name, properties):
-    [target] = properties.pop("Targets")
-    transformer = target.pop("InputTransformer", {})
-    body = {
-        **counted(module.resources[name].get("Condition")),
-        "rule": module.reference(name),
-        **module.arguments(target),
-    }
-    if transformer:
-        paths, template = map(module.code, (transformer["InputPathsMap"], transformer["InputTemplate"]))
-        body["input_transformer"] = Block(input_paths=paths, input_template=template)
-    return {}, [block("resource", "aws_cloudwatch_event_target", module.label(name), **body)]
-
-
-def stage(module, name, properties):
+def aws_apigatewayv2_stage(module, name, properties):
     def settings(route, one):
         found = module.argument("RouteSettings", one)
         named = Block(route_key=route, **found)
@@ -617,16 +481,21 @@ def stage(module, name, properties):
     return {"route_settings": routes, "stage_variables": module.code(properties.pop("StageVariables"))}, []
 
 
-def state_machine(module, name, properties):
-    properties.pop("DefinitionString")
-    file = text(Code("local.files"), "/" + module.sources[name]["Properties"]["DefinitionUri"])
-    if logging := properties.get("LoggingConfiguration"):
-        [destination] = logging.pop("Destinations")
-        logging["LogDestination"] = destination["CloudWatchLogsLogGroup"]["LogGroupArn"]
-    return {"definition": Code(f"templatefile({file}, {module.code(properties.pop('DefinitionSubstitutions'))})")}, []
+def aws_cloudwatch_event_rule(module, name, properties):
+    [target] = properties.pop("Targets")
+    transformer = target.pop("InputTransformer", {})
+    body = {"rule": module.reference(name), **module.arguments(target)}
+    if transformer:
+        paths, template = map(module.code, (transformer["InputPathsMap"], transformer["InputTemplate"]))
+        body["input_transformer"] = Block(input_paths=paths, input_template=template)
+    return {}, [module.beside("aws_cloudwatch_event_target", name, **body)]
 
 
-def table(module, name, properties):
+def aws_cloudwatch_metric_alarm(module, name, properties):
+    return {"dimensions": module.code({one["Name"]: one["Value"] for one in properties.pop("Dimensions", [])})}, []
+
+
+def aws_dynamodb_table(module, name, properties):
     def attribute(key):
         if is_optional(key):
             condition, inside, otherwise = key["Fn::If"]
@@ -634,10 +503,7 @@ def table(module, name, properties):
         return key["AttributeName"]
 
     def keys(schema):
-        return {
-            argument: module.code(attribute(key))
-            for argument, key in zip(("hash_key", "range_key"), schema, strict=False)
-        }
+        return {end: module.code(attribute(key)) for end, key in zip(("hash_key", "range_key"), schema, strict=False)}
 
     found, time_to_live = keys(properties.pop("KeySchema")), properties.pop("TimeToLiveSpecification")
     found["ttl"] = Block(attribute_name=time_to_live["AttributeName"], enabled=True)
@@ -655,24 +521,89 @@ def table(module, name, properties):
     return found, []
 
 
-SHAPES = {
-    "AWS::ApiGateway::Deployment": deployment,
-    "AWS::ApiGateway::RestApi": rest_api,
-    "AWS::ApiGateway::Stage": rest_stage,
-    "AWS::ApiGatewayV2::Stage": stage,
-    "AWS::CloudWatch::Alarm": alarm,
-    "AWS::DynamoDB::Table": table,
-    "AWS::Events::Rule": rule,
-    "AWS::IAM::Role": role,
-    "AWS::Lambda::EventSourceMapping": mapping,
-    "AWS::Lambda::Function": function,
-    "AWS::Lambda::LayerVersion": layer,
-    "AWS::Lambda::Permission": alias_called,
-    "AWS::Lambda::Url": alias_called,
-    "AWS::S3::Bucket": bucket,
-    "AWS::SQS::QueuePolicy": queue_policy,
-    "AWS::StepFunctions::StateMachine": state_machine,
-}
+def aws_iam_role(module, name, properties):
+    body, found = {"role": module.attribute(name, "Id")}, []
+    for policy in properties.pop("Policies"):
+        optional, inside, _ = policy["Fn::If"] if is_optional(policy) else (None, policy, None)
+        body |= {"name": inside["PolicyName"], "policy": module.argument("PolicyDocument", inside["PolicyDocument"])}
+        label = module.label_of_policy(name, policy)
+        found.append(module.beside("aws_iam_role_policy", name, optional, label, **body))
+    for managed in properties.pop("ManagedPolicyArns", []):
+        optional, arn, _ = managed["Fn::If"]
+        attached = {"role": body["role"], "policy_arn": module.code(arn)}
+        found.append(module.beside("aws_iam_role_policy_attachment", name, optional, **attached))
+    return {"name_prefix": module.prefix(name)}, found
+
+
+def aws_lambda_event_source_mapping(module, name, properties):
+    """Lambda reads the stream under the function's role, which must have its policies before."""
+    role = module.all_resources[properties["FunctionName"]["Ref"]]["Properties"]["Role"]["Fn::GetAtt"][0]
+    policy = next(one for one in module.all_resources[role]["Properties"]["Policies"] if not is_optional(one))
+    return {"depends_on": module.code([Code(f"aws_iam_role_policy.{module.label_of_policy(role, policy)}")])}, []
+
+
+def aws_lambda_function(module, name, properties):
+    zip_file = text(Code("var.code_directory"), f"/{properties.pop('Code')['S3Bucket']}/bootstrap.zip")
+    hashed = Code(f"fileexists({zip_file}) ? filebase64sha256({zip_file}) : null")
+    environment = Block(variables=module.code(properties.pop("Environment")["Variables"]))
+    versions = [
+        resource["Condition"]
+        for resource in module.all_resources.values()
+        if resource["Type"] == "AWS::Lambda::Version" and resource["Properties"]["FunctionName"] == {"Ref": name}
+    ]
+    published = {"publish": local(versions[0])} if versions else {}
+    return {"filename": zip_file, "source_code_hash": hashed, **published, "environment": environment}, []
+
+
+def aws_lambda_layer_version(module, name, properties):
+    return module.arguments(properties.pop("Content")), []
+
+
+def aws_lambda_permission(module, name, properties):
+    """Terraform calls an alias by a qualifier."""
+    target = properties.pop("FunctionName", None) or properties.pop("TargetFunctionArn")
+    match target:
+        case {"Fn::If": [condition, {"Ref": alias}, {"Ref": function} | {"Fn::GetAtt": [function, _]}]}:
+            qualifier = Code(f"{local(condition)} ? {module.attribute(alias, 'Name')} : null")
+            return {"function_name": module.reference(function), "qualifier": qualifier}, []
+    return {"function_name": module.code(target)}, []
+
+
+aws_lambda_function_url = aws_lambda_permission
+
+
+def aws_s3_bucket(module, name, properties):
+    """Terraform has a resource for each part of a bucket. It deletes none that has objects."""
+    [encryption] = properties.pop("BucketEncryption")["ServerSideEncryptionConfiguration"]
+    [owner] = properties.pop("OwnershipControls")["Rules"]
+    [rule] = properties.pop("LifecycleConfiguration")["Rules"]
+    by_default = Block(sse_algorithm=encryption["ServerSideEncryptionByDefault"]["SSEAlgorithm"])
+    versioning = Block(module.arguments(properties.pop("VersioningConfiguration")))
+    expiration = Block(module.arguments(rule["NoncurrentVersionExpiration"]))
+    removed = Block(id=rule["Id"], status=rule["Status"], filter=Block(), noncurrent_version_expiration=expiration)
+    parts = {
+        "server_side_encryption_configuration": {"rule": Block(apply_server_side_encryption_by_default=by_default)},
+        "versioning": {"versioning_configuration": versioning},
+        "public_access_block": module.arguments(properties.pop("PublicAccessBlockConfiguration")),
+        "ownership_controls": {"rule": Block(module.arguments(owner))},
+        "lifecycle_configuration": {"rule": removed},
+    }
+    bucket = module.reference(name)
+    found = [module.beside(f"aws_s3_bucket_{kind}", name, bucket=bucket, **body) for kind, body in parts.items()]
+    return {"bucket_prefix": Code(f"lower({module.prefix(name)})")}, found
+
+
+def aws_sfn_state_machine(module, name, properties):
+    properties.pop("DefinitionString")
+    file = text(Code("local.files"), "/" + module.sources[name]["Properties"]["DefinitionUri"])
+    if logging := properties.get("LoggingConfiguration"):
+        [destination] = logging.pop("Destinations")
+        logging["LogDestination"] = destination["CloudWatchLogsLogGroup"]["LogGroupArn"]
+    return {"definition": Code(f"templatefile({file}, {module.code(properties.pop('DefinitionSubstitutions'))})")}, []
+
+
+def aws_sqs_queue_policy(module, name, properties):
+    return {"queue_url": module.code(*properties.pop("Queues"))}, []
 
 
 def written_by_terraform(code):

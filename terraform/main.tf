@@ -90,6 +90,11 @@ resource "aws_dynamodb_table" "locks" {
     enabled        = true
   }
 
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+
   attribute {
     name = var.partition_key_name
     type = "S"
@@ -106,11 +111,6 @@ resource "aws_dynamodb_table" "locks" {
   point_in_time_recovery {
     enabled = true
   }
-
-  server_side_encryption {
-    enabled     = true
-    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
-  }
 }
 
 resource "aws_apigatewayv2_api" "api" {
@@ -125,9 +125,9 @@ resource "aws_apigatewayv2_domain_name" "domain" {
   domain_name = var.domain_name
 
   domain_name_configuration {
-    certificate_arn = local.has_certificate ? var.domain_certificate_arn : null
     endpoint_type   = "REGIONAL"
     security_policy = "TLS_1_2"
+    certificate_arn = local.has_certificate ? var.domain_certificate_arn : null
   }
 
   dynamic "mutual_tls_authentication" {
@@ -1394,14 +1394,14 @@ resource "aws_dynamodb_table" "children" {
     enabled        = true
   }
 
-  attribute {
-    name = "child"
-    type = "S"
-  }
-
   server_side_encryption {
     enabled     = true
     kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+
+  attribute {
+    name = "child"
+    type = "S"
   }
 }
 
@@ -1580,9 +1580,9 @@ resource "aws_cloudwatch_event_rule" "cleanup" {
 
 resource "aws_cloudwatch_event_target" "cleanup" {
   rule      = aws_cloudwatch_event_rule.cleanup.name
-  target_id = "cleanup"
   arn       = aws_sfn_state_machine.cleanup.arn
   role_arn  = aws_iam_role.cleanup_rule.arn
+  target_id = "cleanup"
 
   retry_policy {
     maximum_event_age_in_seconds = 3600
@@ -1615,9 +1615,9 @@ resource "aws_cloudwatch_event_rule" "redriven_child" {
 
 resource "aws_cloudwatch_event_target" "redriven_child" {
   rule      = aws_cloudwatch_event_rule.redriven_child.name
-  target_id = "stop"
   arn       = aws_sfn_state_machine.cleanup.arn
   role_arn  = aws_iam_role.cleanup_rule.arn
+  target_id = "stop"
 
   retry_policy {
     maximum_event_age_in_seconds = 3600
@@ -1698,6 +1698,11 @@ resource "aws_dynamodb_table" "waiters" {
     enabled        = true
   }
 
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+
   attribute {
     name = "lock"
     type = "S"
@@ -1706,11 +1711,6 @@ resource "aws_dynamodb_table" "waiters" {
   attribute {
     name = "waiter"
     type = "S"
-  }
-
-  server_side_encryption {
-    enabled     = true
-    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
   }
 }
 
@@ -1960,6 +1960,11 @@ resource "aws_dynamodb_table" "history" {
     enabled        = true
   }
 
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+
   attribute {
     name = "lock"
     type = "S"
@@ -1968,11 +1973,6 @@ resource "aws_dynamodb_table" "history" {
   attribute {
     name = "at"
     type = "S"
-  }
-
-  server_side_encryption {
-    enabled     = true
-    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
   }
 }
 
@@ -2128,7 +2128,7 @@ resource "aws_iam_policy" "holder" {
 
 resource "aws_s3_bucket" "states" {
   count         = local.has_terraform ? 1 : 0
-  bucket_prefix = "${lower(substr(var.name, 0, 14))}-states-"
+  bucket_prefix = lower("${substr(var.name, 0, 14)}-states-")
 }
 
 resource "aws_s3_bucket_server_side_encryption_configuration" "states" {
@@ -2376,6 +2376,11 @@ resource "aws_dynamodb_table" "transactions" {
     projection_type = "KEYS_ONLY"
   }
 
+  server_side_encryption {
+    enabled     = true
+    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
+  }
+
   attribute {
     name = "transactionId"
     type = "S"
@@ -2398,11 +2403,6 @@ resource "aws_dynamodb_table" "transactions" {
 
   point_in_time_recovery {
     enabled = true
-  }
-
-  server_side_encryption {
-    enabled     = true
-    kms_key_arn = local.has_kms_key ? var.table_kms_key_arn : null
   }
 }
 
@@ -2730,33 +2730,6 @@ resource "aws_lambda_permission" "sweep" {
   source_arn    = "arn:${local.partition}:execute-api:${local.region}:${local.account}:${aws_apigatewayv2_api.api.id}/*"
 }
 
-resource "aws_cloudwatch_event_rule" "sweep" {
-  count               = local.has_transactions ? 1 : 0
-  name                = "${var.name}-sweep"
-  description         = "A sweep of transactions"
-  schedule_expression = "rate(1 minute)"
-}
-
-resource "aws_cloudwatch_event_target" "sweep" {
-  count     = local.has_transactions ? 1 : 0
-  rule      = aws_cloudwatch_event_rule.sweep[0].name
-  target_id = "sweep"
-  arn       = aws_lambda_function.sweep[0].arn
-
-  retry_policy {
-    maximum_event_age_in_seconds = 60
-    maximum_retry_attempts       = 0
-  }
-}
-
-resource "aws_lambda_permission" "sweep_rule" {
-  count         = local.has_transactions ? 1 : 0
-  function_name = aws_lambda_function.sweep[0].function_name
-  action        = "lambda:InvokeFunction"
-  principal     = "events.amazonaws.com"
-  source_arn    = aws_cloudwatch_event_rule.sweep[0].arn
-}
-
 resource "aws_iam_role" "expire" {
   count       = local.is_multi_region ? 1 : 0
   name_prefix = "${substr(var.name, 0, 14)}-expire-"
@@ -2829,33 +2802,6 @@ resource "aws_iam_role_policy_attachment" "expire" {
   count      = local.is_multi_region && local.traces_actively ? 1 : 0
   role       = aws_iam_role.expire[0].id
   policy_arn = "arn:${local.partition}:iam::aws:policy/AWSXRayDaemonWriteAccess"
-}
-
-resource "aws_cloudwatch_event_rule" "expire" {
-  count               = local.is_multi_region ? 1 : 0
-  name                = "${var.name}-expire"
-  description         = "A removal of expired rows"
-  schedule_expression = "rate(6 hours)"
-}
-
-resource "aws_cloudwatch_event_target" "expire" {
-  count     = local.is_multi_region ? 1 : 0
-  rule      = aws_cloudwatch_event_rule.expire[0].name
-  target_id = "expire"
-  arn       = aws_lambda_function.expire[0].arn
-
-  retry_policy {
-    maximum_event_age_in_seconds = 60
-    maximum_retry_attempts       = 0
-  }
-}
-
-resource "aws_lambda_permission" "expire" {
-  count         = local.is_multi_region ? 1 : 0
-  function_name = aws_lambda_function.expire[0].function_name
-  action        = "lambda:InvokeFunction"
-  principal     = "events.amazonaws.com"
-  source_arn    = aws_cloudwatch_event_rule.expire[0].arn
 }
 
 resource "aws_cloudwatch_log_group" "function" {
@@ -3430,13 +3376,11 @@ resource "aws_cloudwatch_dashboard" "dashboard" {
   dashboard_name = "${var.name}-${local.region}"
   dashboard_body = <<-EOT
 {"widgets":[
-{"type":"metric","x":0,"y":0,"width":12,"height":6,"properties":{
-  "title":"What came of acquires","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"What came of acquires","stat":"Sum","metrics":[
   ["Leasehold","Granted","stack","${var.name}","operation","acquire",{"label":"granted"}],
   [".","Held",".",".",".",".",{"label":"held"}],
   [".","TakenOver",".",".",".",".",{"label":"taken over"}]]}},
-{"type":"metric","x":12,"y":0,"width":12,"height":6,"properties":{
-  "title":"Trouble","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Trouble","stat":"Sum","metrics":[
   ["Leasehold","Lost","stack","${var.name}","operation","heartbeat",{"label":"heartbeat Lost"}],
   ["...","release",{"label":"release Lost"}],
   [".","Broken",".",".",".","break",{"label":"break Broken"}],
@@ -3446,40 +3390,26 @@ resource "aws_cloudwatch_dashboard" "dashboard" {
   ["...","heartbeat",{"label":"heartbeat Unavailable"}],["...","release",{"label":"release Unavailable"}],
   ["...","break",{"label":"break Unavailable"}],["...","get",{"label":"get Unavailable"}],
   ["...","list",{"label":"list Unavailable"}]]}},
-{"type":"metric","x":0,"y":6,"width":12,"height":6,"properties":{
-  "title":"Latency of operations, p50","region":"${local.region}","period":60,"stat":"p50",
-  "yAxis":{"left":{"label":"ms","showUnits":false}},"metrics":[${"[\"Leasehold\",\"Latency\",\"stack\",\"${var.name}\",\"operation\",\"acquire\",{\"label\":\"acquire\"}], [\"...\",\"heartbeat\",{\"label\":\"heartbeat\"}],[\"...\",\"release\",{\"label\":\"release\"}],[\"...\",\"break\",{\"label\":\"break\"}], [\"...\",\"get\",{\"label\":\"get\"}],[\"...\",\"list\",{\"label\":\"list\"}]"}]}},
-{"type":"metric","x":12,"y":6,"width":12,"height":6,"properties":{
-  "title":"Latency of operations, p99","region":"${local.region}","period":60,"stat":"p99",
-  "yAxis":{"left":{"label":"ms","showUnits":false}},"metrics":[${"[\"Leasehold\",\"Latency\",\"stack\",\"${var.name}\",\"operation\",\"acquire\",{\"label\":\"acquire\"}], [\"...\",\"heartbeat\",{\"label\":\"heartbeat\"}],[\"...\",\"release\",{\"label\":\"release\"}],[\"...\",\"break\",{\"label\":\"break\"}], [\"...\",\"get\",{\"label\":\"get\"}],[\"...\",\"list\",{\"label\":\"list\"}]"}]}},
-{"type":"metric","x":0,"y":12,"width":12,"height":6,"properties":{
-  "title":"Requests to the API","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Latency of operations, p50","stat":"p50",
+  "yAxis":{"left":{"label":"ms","showUnits":false}},"metrics":[["Leasehold","Latency","stack","${var.name}","operation","acquire",{"label":"acquire"}], ["...","heartbeat",{"label":"heartbeat"}],["...","release",{"label":"release"}],["...","break",{"label":"break"}], ["...","get",{"label":"get"}],["...","list",{"label":"list"}]]}},
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Latency of operations, p99","stat":"p99",
+  "yAxis":{"left":{"label":"ms","showUnits":false}},"metrics":[["Leasehold","Latency","stack","${var.name}","operation","acquire",{"label":"acquire"}], ["...","heartbeat",{"label":"heartbeat"}],["...","release",{"label":"release"}],["...","break",{"label":"break"}], ["...","get",{"label":"get"}],["...","list",{"label":"list"}]]}},
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Requests to the API","stat":"Sum","metrics":[
   ["AWS/ApiGateway","Count","ApiId","${aws_apigatewayv2_api.api.id}"],[".","4xx",".","."],[".","5xx",".","."]]}},
-{"type":"metric","x":12,"y":12,"width":12,"height":6,"properties":{
-  "title":"Latency of the API","region":"${local.region}","period":60,"stat":"p99","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Latency of the API","stat":"p99","metrics":[
   ["AWS/ApiGateway","Latency","ApiId","${aws_apigatewayv2_api.api.id}",{"stat":"p50"}],["..."],[".","IntegrationLatency",".","."]]}},
-{"type":"metric","x":0,"y":18,"width":8,"height":6,"properties":{
-  "title":"Errors of functions","region":"${local.region}","period":60,"stat":"Sum","metrics":[
-  ["AWS/Lambda","Errors",${"\"FunctionName\",\"${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"hold\"}],[\"...\",\"${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"ask\"}],[\"...\",\"${aws_lambda_function.read.function_name}\",{\"label\":\"read\"}], [\"...\",\"${aws_lambda_function.operate.function_name}\",{\"label\":\"operate\"}],[\"...\",\"${aws_lambda_function.invoke.function_name}\",{\"label\":\"invoke\"}], [\"...\",\"${aws_lambda_function.cleanup.function_name}\",{\"label\":\"cleanup\"}]"}]}},
-{"type":"metric","x":8,"y":18,"width":8,"height":6,"properties":{
-  "title":"Throttled invocations","region":"${local.region}","period":60,"stat":"Sum","metrics":[
-  ["AWS/Lambda","Throttles",${"\"FunctionName\",\"${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"hold\"}],[\"...\",\"${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"ask\"}],[\"...\",\"${aws_lambda_function.read.function_name}\",{\"label\":\"read\"}], [\"...\",\"${aws_lambda_function.operate.function_name}\",{\"label\":\"operate\"}],[\"...\",\"${aws_lambda_function.invoke.function_name}\",{\"label\":\"invoke\"}], [\"...\",\"${aws_lambda_function.cleanup.function_name}\",{\"label\":\"cleanup\"}]"}]}},
-{"type":"metric","x":16,"y":18,"width":8,"height":6,"properties":{
-  "title":"Concurrent executions","region":"${local.region}","period":60,"stat":"Maximum","metrics":[
-  ["AWS/Lambda","ConcurrentExecutions",${"\"FunctionName\",\"${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"hold\"}],[\"...\",\"${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}\",{\"label\":\"ask\"}],[\"...\",\"${aws_lambda_function.read.function_name}\",{\"label\":\"read\"}], [\"...\",\"${aws_lambda_function.operate.function_name}\",{\"label\":\"operate\"}],[\"...\",\"${aws_lambda_function.invoke.function_name}\",{\"label\":\"invoke\"}], [\"...\",\"${aws_lambda_function.cleanup.function_name}\",{\"label\":\"cleanup\"}]"}]}},
-{"type":"metric","x":0,"y":24,"width":12,"height":6,"properties":{
-  "title":"Capacity used of the table","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":8,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Errors of functions","stat":"Sum","metrics":[["AWS/Lambda","Errors","FunctionName","${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"hold"}],["...","${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"ask"}],["...","${aws_lambda_function.read.function_name}",{"label":"read"}], ["...","${aws_lambda_function.operate.function_name}",{"label":"operate"}],["...","${aws_lambda_function.invoke.function_name}",{"label":"invoke"}], ["...","${aws_lambda_function.cleanup.function_name}",{"label":"cleanup"}]]}},
+{"type":"metric","width":8,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Throttled invocations","stat":"Sum","metrics":[["AWS/Lambda","Throttles","FunctionName","${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"hold"}],["...","${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"ask"}],["...","${aws_lambda_function.read.function_name}",{"label":"read"}], ["...","${aws_lambda_function.operate.function_name}",{"label":"operate"}],["...","${aws_lambda_function.invoke.function_name}",{"label":"invoke"}], ["...","${aws_lambda_function.cleanup.function_name}",{"label":"cleanup"}]]}},
+{"type":"metric","width":8,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Concurrent executions","stat":"Maximum","metrics":[["AWS/Lambda","ConcurrentExecutions","FunctionName","${local.each_function ? aws_lambda_function.hold[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"hold"}],["...","${local.each_function ? aws_lambda_function.ask[0].function_name : aws_lambda_function.acquire[0].function_name}",{"label":"ask"}],["...","${aws_lambda_function.read.function_name}",{"label":"read"}], ["...","${aws_lambda_function.operate.function_name}",{"label":"operate"}],["...","${aws_lambda_function.invoke.function_name}",{"label":"invoke"}], ["...","${aws_lambda_function.cleanup.function_name}",{"label":"cleanup"}]]}},
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Capacity used of the table","stat":"Sum","metrics":[
   ["AWS/DynamoDB","ConsumedWriteCapacityUnits","TableName","${local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name}"],[".","ConsumedReadCapacityUnits",".","."]]}},
-{"type":"metric","x":12,"y":24,"width":12,"height":6,"properties":{
-  "title":"Throttled by the table","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Throttled by the table","stat":"Sum","metrics":[
   ["AWS/DynamoDB","WriteThrottleEvents","TableName","${local.makes_table ? aws_dynamodb_table.locks[0].name : var.existing_table_name}"],[".","ReadThrottleEvents",".","."]]}},
-{"type":"metric","x":0,"y":30,"width":12,"height":6,"properties":{
-  "title":"Executions under a lock","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Executions under a lock","stat":"Sum","metrics":[
   ["AWS/States","ExecutionsStarted","StateMachineArn","${aws_sfn_state_machine.run_under_lock.arn}",{"label":"started"}],
   [".","ExecutionsSucceeded",".",".",{"label":"succeeded"}],[".","ExecutionsFailed",".",".",{"label":"failed"}],
   [".","ExecutionsAborted",".",".",{"label":"aborted"}],[".","ExecutionsTimedOut",".",".",{"label":"timed out"}]]}},
-{"type":"metric","x":12,"y":30,"width":12,"height":6,"properties":{
-  "title":"Clean-ups after executions","region":"${local.region}","period":60,"stat":"Sum","metrics":[
+{"type":"metric","width":12,"height":6,"properties":{"region":"${local.region}","period":60,"title":"Clean-ups after executions","stat":"Sum","metrics":[
   ["AWS/States","ExecutionsStarted","StateMachineArn","${aws_sfn_state_machine.cleanup.arn}",{"label":"started"}],
   [".","ExecutionsFailed",".",".",{"label":"failed"}],
   ["AWS/SQS","ApproximateNumberOfMessagesVisible","QueueName","${aws_sqs_queue.cleanup_dead_letters.name}",
@@ -4288,6 +4218,33 @@ resource "aws_lambda_function" "sweep" {
   depends_on = [aws_iam_role_policy.sweep_tables, aws_iam_role_policy.sweep_function]
 }
 
+resource "aws_cloudwatch_event_rule" "sweep" {
+  count               = local.has_transactions ? 1 : 0
+  name                = "${var.name}-sweep"
+  description         = "A sweep of transactions"
+  schedule_expression = "rate(1 minute)"
+}
+
+resource "aws_cloudwatch_event_target" "sweep" {
+  count     = local.has_transactions ? 1 : 0
+  rule      = aws_cloudwatch_event_rule.sweep[0].name
+  arn       = aws_lambda_function.sweep[0].arn
+  target_id = "SweepFunctionScheduleLambdaTarget"
+
+  retry_policy {
+    maximum_event_age_in_seconds = 60
+    maximum_retry_attempts       = 0
+  }
+}
+
+resource "aws_lambda_permission" "sweep_function_schedule" {
+  count         = local.has_transactions ? 1 : 0
+  function_name = aws_lambda_function.sweep[0].function_name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.sweep[0].arn
+}
+
 resource "aws_lambda_function" "expire" {
   count                          = local.is_multi_region ? 1 : 0
   function_name                  = "${var.name}-expire"
@@ -4345,6 +4302,33 @@ resource "aws_lambda_function" "expire" {
   }
 
   depends_on = [aws_iam_role_policy.expire_table, aws_iam_role_policy.expire_function]
+}
+
+resource "aws_cloudwatch_event_rule" "expire" {
+  count               = local.is_multi_region ? 1 : 0
+  name                = "${var.name}-expire"
+  description         = "A removal of expired rows"
+  schedule_expression = "rate(6 hours)"
+}
+
+resource "aws_cloudwatch_event_target" "expire" {
+  count     = local.is_multi_region ? 1 : 0
+  rule      = aws_cloudwatch_event_rule.expire[0].name
+  arn       = aws_lambda_function.expire[0].arn
+  target_id = "ExpireFunctionScheduleLambdaTarget"
+
+  retry_policy {
+    maximum_event_age_in_seconds = 60
+    maximum_retry_attempts       = 0
+  }
+}
+
+resource "aws_lambda_permission" "expire_function_schedule" {
+  count         = local.is_multi_region ? 1 : 0
+  function_name = aws_lambda_function.expire[0].function_name
+  action        = "lambda:InvokeFunction"
+  principal     = "events.amazonaws.com"
+  source_arn    = aws_cloudwatch_event_rule.expire[0].arn
 }
 
 resource "aws_sfn_state_machine" "run_under_lock" {

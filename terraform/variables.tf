@@ -90,7 +90,7 @@ variable "existing_table_name" {
 }
 
 variable "multi_region" {
-  description = "With existing_table_name, whether that table is a global table with strong consistency, which stacks of other regions use, too. No transactions then, and the stack removes expired rows itself"
+  description = "With existing_table_name, whether that is a global table with strong consistency, for stacks of several regions. No transactions then, and the stack removes expired rows itself"
   type        = bool
   default     = false
 
@@ -141,7 +141,7 @@ variable "dynamo_db_endpoint_url" {
 }
 
 variable "vpc_subnet_ids" {
-  description = "Subnets of the functions, for DynamoDB's interface endpoint. Empty, the functions run outside of a VPC"
+  description = "Subnets of the functions, for DynamoDB's interface endpoint. Empty, the functions are in no VPC"
   type        = list(string)
   default     = []
 
@@ -190,7 +190,7 @@ variable "clock_skew_ms" {
 }
 
 variable "takeover_clock_check" {
-  description = "Whether a takeover by an observed version also needs the service's clock to be past the lease, by more than clock_skew_ms. Otherwise the caller's word is enough"
+  description = "Whether a takeover by an observed version also needs the service's clock to be more than clock_skew_ms past the lease"
   type        = bool
   default     = false
 }
@@ -256,7 +256,7 @@ variable "jwt_sweep_scope" {
 }
 
 variable "functions" {
-  description = "Whether those who hold and those who ask have a function each, or AcquireFunction serves both. One starts cold once for a quiet cycle"
+  description = "Whether those who hold and those who ask have a function each. One, AcquireFunction, starts cold once for a quiet cycle"
   type        = string
   default     = "each"
 
@@ -267,7 +267,7 @@ variable "functions" {
 }
 
 variable "function_url" {
-  description = "With functions one, whether what holds and asks can also be reached by a Function URL, which costs nothing a request. Callers sign for the service lambda"
+  description = "With functions one, whether what holds and asks has a Function URL, too, which costs nothing a request. Callers sign for the service lambda"
   type        = bool
   default     = false
 
@@ -278,7 +278,7 @@ variable "function_url" {
 }
 
 variable "release" {
-  description = "A name of this deployment, such as a commit. With it the functions that hold and ask run as published versions behind an alias. Give another one with every deployment"
+  description = "A name of this deployment, such as a commit: another one each time. The functions that hold and ask then run as published versions behind an alias"
   type        = string
   default     = ""
 
@@ -327,7 +327,7 @@ variable "hold_concurrency" {
 }
 
 variable "reserved_concurrency" {
-  description = "Concurrent executions that each other function has for itself, and may not exceed. Empty, they share those of the account"
+  description = "Concurrent executions that each other function has, and may not exceed. Empty, they share those of the account"
   type        = string
   default     = ""
 
@@ -417,7 +417,7 @@ variable "environment_kms_key_arn" {
 }
 
 variable "runnable_state_machines" {
-  description = "Names of the state machines that run-under-lock may start, with * for any characters. A caller of run-under-lock may start all of these"
+  description = "Names of the state machines that run-under-lock, and so each of its callers, may start, with * for any characters"
   type        = string
   default     = "locked-*"
 
@@ -428,7 +428,7 @@ variable "runnable_state_machines" {
 }
 
 variable "late_request_seconds" {
-  description = "The time after the end of an execution at which the clean-up releases its locks once more. Longer than a function may run"
+  description = "The time after the end of an execution at which the clean-up releases its locks again. Longer than a function may run"
   type        = number
   default     = 60
 
@@ -444,7 +444,7 @@ variable "late_request_seconds" {
 }
 
 variable "wake_waiters" {
-  description = "Whether the stack wakes executions that sleep until a lock is free, by the table's stream. docs/step-functions.md tells the cost"
+  description = "Whether the stack wakes executions that sleep until a lock is free, by the table's stream (docs/step-functions.md)"
   type        = bool
   default     = false
 
@@ -461,7 +461,7 @@ variable "existing_table_stream_label" {
 }
 
 variable "history_days" {
-  description = "The days for which the stack keeps who held which lock, when, and how it ended, by the table's stream. 0, it keeps no history. docs/operations.md tells the cost"
+  description = "The days for which the stack keeps who held which lock, when, and how it ended (docs/operations.md). 0, no history"
   type        = number
   default     = 0
 
@@ -517,7 +517,7 @@ variable "operation_metrics" {
 }
 
 variable "domain_name" {
-  description = "A domain of your own for the API, such as locks.example.com. Point it at the output domain_target. Empty, the API has its own address only"
+  description = "A domain of your own for the API, such as locks.example.com, for the output domain_target. Empty, the API has its own alone"
   type        = string
   default     = ""
 
@@ -534,7 +534,7 @@ variable "domain_certificate_arn" {
 }
 
 variable "domain_truststore_uri" {
-  description = "With domain_name, the authorities whose client certificates are accepted (mutual TLS), as s3://bucket/key. Empty, callers show no certificate"
+  description = "With domain_name, the authorities of client certificates, as s3://bucket/key (mutual TLS). Empty, callers show none"
   type        = string
   default     = ""
 }
@@ -595,7 +595,7 @@ variable "operate_rate_limit" {
 }
 
 variable "rest_api" {
-  description = "A REST API beside the HTTP API, for a resource policy and AWS WAF (regional), or for callers inside of a VPC only (private)"
+  description = "A REST API beside the HTTP API, for a resource policy and AWS WAF (regional), or for callers in a VPC only (private)"
   type        = string
   default     = "none"
 
@@ -622,7 +622,7 @@ variable "rest_api_vpc_endpoint_ids" {
 }
 
 variable "rest_api_source_ranges" {
-  description = "With rest_api regional, the address ranges from which it may be called, such as 192.0.2.0/24. Empty, all"
+  description = "With rest_api regional, the address ranges that may call it, such as 192.0.2.0/24. Empty, all"
   type        = list(string)
   default     = []
 }

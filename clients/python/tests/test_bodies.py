@@ -122,7 +122,7 @@ RESULTS: list[Any] = [
     lambda *_: generator(None),
     lambda *_: async_generator(None),
     lambda *_: map(str, [1]),
-    lambda *_: iter([1]),
+    lambda *_: filter(None, [1]),
 ]
 
 
@@ -148,6 +148,18 @@ def test_late_results_complete_nothing(body: Any, service: str, bank: Bank, key:
         with pytest.raises(InvalidRequest, match=r"write returned a .*, whose work is still to be done"):
             banker.transaction(write)
         assert banker.read_item("accounts", {"id": key}) is None
+
+
+def test_iterator_that_has_no_work_left_is_a_result(service: str, bank: Bank, key: str) -> None:
+    with Client(service) as client, Client(bank.url) as banker, open(__file__) as file:
+        for result in (iter([1]), zip([1], [2], strict=True), file, [1], (1,)):
+
+            def body(*_: object, it: object = result) -> object:
+                return it
+
+            assert client.locked(key)(body)() is result
+            assert Election(client, key).lead(body) is result
+            assert banker.transaction(body) is result
 
 
 async def late_task() -> Any:

@@ -117,7 +117,22 @@ OWN = {"title": "t", "detail": "d"}
         (Answer(504), True),
         # The service cannot reach its table.
         (Answer(503, json.dumps({**OWN, "status": 503, "type": "unavailable"}).encode(), {"Retry-After": "1"}), True),
-        (Answer(503, headers={"Retry-After": "1"}), False),
+        (Answer(502, b'{"status":502,"detail":"d"}'), True),
+        # A gateway's, after its pause.
+        (Answer(503, headers={"Retry-After": "1"}), True),
+        (Answer(408, headers={"Retry-After": "1"}), True),
+        # Another program's.
+        (Answer(408), True),
+        (Answer(200), True),
+        (Answer(200, b"[]"), True),
+        (Answer(200, b""), True),
+        (Answer(204, b""), True),
+        (Answer(302, headers={"Location": "/elsewhere"}), True),
+        (Answer(307, headers={"Location": "/elsewhere", "Retry-After": "1"}), True),
+        (Answer(401), False),
+        (Answer(404), False),
+        (Answer(413), False),
+        (Answer(429, headers={"Retry-After": "1"}), False),
         (Answer(429, json.dumps({**OWN, "status": 429, "type": "throttled"}).encode(), {"Retry-After": "1"}), False),
         (Answer(429), False),
         (Answer(500, json.dumps({**OWN, "status": 500, "type": "misconfigured"}).encode()), False),
@@ -136,6 +151,25 @@ def test_gateway_is_passed_and_an_answer_is_not(
     # What the first request left behind is released meanwhile.
     asked = len(bodies(proxy, "acquire")), len(bodies(other, "acquire"))
     assert asked == ((1, 1) if passes else (2, 0))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Answer(200),
+        Answer(301),
+        Answer(307, headers={"Retry-After": "1"}),
+        Answer(408),
+        Answer(503, headers={"Retry-After": "1"}),
+    ],
+)
+def test_acquire_passes_an_endpoint_that_is_another_program(
+    make_client: MakeClient, proxy: Proxy, other: Proxy, key: str, fault: Fault
+) -> None:
+    proxy.fault = lambda request: fault
+    granted(make_client([proxy.url, other.url]), key).release()
+    (foreign,), (answered,) = bodies(proxy, "acquire"), bodies(other, "acquire")
+    assert foreign == answered
 
 
 def test_error_names_all_endpoints_that_were_tried(make_client: MakeClient, key: str) -> None:

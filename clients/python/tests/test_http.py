@@ -148,7 +148,7 @@ def test_unavailable_names_the_url_and_the_reason(make_client: MakeClient) -> No
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"from http://127.0.0.1:{port}/v1/acquire: .*refused"):
-            make_client(f"http://me:secret@127.0.0.1:{port}").try_acquire("Moe")
+            make_client(f"http://127.0.0.1:{port}").try_acquire("Moe")
     with pytest.raises(Unavailable, match=r"from http://nowhere\.invalid/v1/acquire: .*(not known|resolution)"):
         make_client("http://nowhere.invalid").try_acquire("Moe")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, RunPython, binary, finished, serve, stop
-from proxy import Answer, DropAnswer, Proxy
+from proxy import Answer, DropAnswer, Proxy, Refuse
 from urllib3.exceptions import SSLError
 
 from leasehold import Client, Forbidden, InvalidRequest, LockNotFound, Misconfigured, Unavailable
@@ -124,6 +124,24 @@ def test_each_mistake_in_the_address_says_what_to_do(
     if kind == "threads":
         with pytest.raises(InvalidRequest, match=r"base_url: must be a URL, or .*, not None"):
             Client(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_advice_on_the_url_ends_with_the_first_answer(
+    proxy: Proxy, make_client: MakeClient, key: str, kind: str
+) -> None:
+    def refused() -> str:
+        proxy.fault = lambda request: Refuse() if request.action == "acquire" else None
+        with pytest.raises(Unavailable) as caught:
+            client.try_acquire(key)
+        return str(caught.value)
+
+    client = make_client(proxy.url)
+    assert "needs https://" in refused()
+    proxy.fault = lambda request: Answer(404)
+    with pytest.raises(InvalidRequest):
+        client.get(key)
+    assert "https" not in refused()
 
 
 def test_gateways_own_words_are_told(proxy: Proxy, make_client: MakeClient, key: str) -> None:

@@ -50,6 +50,7 @@ from leasehold._holder import (
     TakeOver,
     TellLost,
     TokenSuperseded,
+    Untold,
     WarnAt,
     WasLost,
 )
@@ -189,6 +190,8 @@ def holder_event(given: Line) -> HolderEvent[str]:
             return BeatEnded(given["send"], given["cause"])
         case "warn-at":
             return WarnAt(given["leftMs"])
+        case "untold":
+            return Untold(given["sent"], given["mayApply"])
         case "returned":
             end = given["end"]
             return Returned(WasLost(end["reason"]) if end["type"] == "lost" else end["type"])

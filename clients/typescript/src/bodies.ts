@@ -8,8 +8,9 @@ import { InvalidRequestError } from "./errors.js";
 
 const AT_ONCE = "let it do all its work before it returns.";
 
-/** Refuses a generator function. `field` names the argument. */
+/** Refuses a generator function, and what is no function. `field` names the argument. */
 export function checkBody(body: unknown, field: string): void {
+  if (typeof body !== "function") throw new InvalidRequestError(`${field} must be a function.`, field);
   const kind = Object.prototype.toString.call(body);
   if (kind !== "[object GeneratorFunction]" && kind !== "[object AsyncGeneratorFunction]") return;
   const name = typeof body === "function" && body.name !== "" ? body.name : "The function";
@@ -17,14 +18,15 @@ export function checkBody(body: unknown, field: string): void {
   throw new InvalidRequestError(`${name} ${reason}: ${AT_ONCE}`, field);
 }
 
-/** Returns the result of a body, unless it is an iterator, whose work is still to be done. */
-export function finished<T>(result: T): T {
-  if (!isIterator(result)) return result;
-  throw new InvalidRequestError(`The function returned an iterator, whose work is still to be done: ${AT_ONCE}`);
-}
+/**
+ * Generators, and what `map` and `filter` of an iterator return: they run code of the caller's when they are read. Other
+ * iterators, such as those of a list, have nothing to do.
+ */
+const LAZY = /^\[object (Generator|AsyncGenerator|Iterator Helper)\]$/;
 
-function isIterator(value: unknown): boolean {
-  if (typeof value !== "object" || value === null || !("next" in value) || typeof value.next !== "function")
-    return false;
-  return Symbol.iterator in value || Symbol.asyncIterator in value;
+/** Returns the result of a body, unless its work is still to be done. */
+export function finished<T>(result: T): T {
+  const kind = LAZY.exec(Object.prototype.toString.call(result))?.[1];
+  if (kind === undefined) return result;
+  throw new InvalidRequestError(`The function returned a lazy ${kind}, whose work is still to be done: ${AT_ONCE}`);
 }

@@ -233,9 +233,9 @@ export class Call<Body> {
     let branch: string;
     let ending: Ending = "told";
     if (typeof end === "string" || end.type === "retryable") {
-      const mayApply = typeof end === "string" ? end === "cut-off" || end === "timed-out" : end.mayApply;
-      branch = mayApply ? "may-apply" : "did-not-arrive";
-      ending = mayApply ? "may-apply" : "untold";
+      const arrives = mayApply(end);
+      branch = arrives ? "may-apply" : "did-not-arrive";
+      ending = arrives ? "may-apply" : "untold";
     } else if (end.type === "done") {
       const isOver = end.lease !== undefined && now - sent >= end.lease - (this.terms.delay ?? 0);
       branch = end.lease === undefined ? "noted" : isOver ? "granted-too-late" : "granted";
@@ -367,6 +367,12 @@ export class Call<Body> {
     const next = now + retryPause(this.#failures, retryAfter, chance.fraction("backoff"));
     return next < this.#end ? next : undefined;
   }
+}
+
+/** Whether the request may be carried out all the same. `undefined`: the answer tells its end. */
+export function mayApply(end: Reply | Cause): boolean | undefined {
+  if (typeof end === "string") return end === "cut-off" || end === "timed-out";
+  return end.type === "retryable" ? end.mayApply : undefined;
 }
 
 /** Returns the shortest pause before another try, if the end is worth one. */

@@ -1,8 +1,8 @@
 /**
- * The endpoints of one service, of which one is current. Where it gives no answer, the next one is asked (C11 of
- * docs/client.md).
+ * The endpoints of one service, of which one is current. Where it gives no answer of the service's, the next one is asked
+ * (C11 of docs/client.md).
  */
-import { UnavailableError, UnconnectedError } from "./errors.js";
+import { InvalidRequestError, UnavailableError, UnconnectedError } from "./errors.js";
 import { endpointTimeout } from "./pacing.js";
 import { refusal } from "./problem.js";
 import type { Runtime } from "./runtime.js";
@@ -16,7 +16,10 @@ interface Endpoint extends Transport {
 
 /** Returns the URLs in an option, or in a text that has them with commas between them. */
 export function urlsOf(url: string | URL | readonly (string | URL)[]): readonly (string | URL)[] {
-  if (typeof url !== "string") return url instanceof URL ? [url] : url;
+  if (url instanceof URL) return [url];
+  if (Array.isArray(url)) return url as readonly (string | URL)[];
+  if (typeof url !== "string")
+    throw new InvalidRequestError("The url must be a string or a URL, or a list of these.", "url");
   if (!url.includes(",")) return [url];
   return url
     .split(",")
@@ -94,14 +97,16 @@ export class Endpoints implements Transport {
 }
 
 /**
- * Returns what is wrong with an endpoint whose service is there, and cannot reach its table. Throws for the answer of a
- * gateway that does not say when to return.
+ * Returns what is wrong with an endpoint where the next try goes to the next one after a pause: the service is there, and
+ * cannot reach its table; or a gateway says when to return. Throws for the answer of another program that does not.
  */
 function troubleOf({ url }: Endpoint, answer: Answer): string | undefined {
-  if (answer.status < 500) return undefined;
-  const { status, type } = (answer.document ?? {}) as { status?: unknown; type?: unknown };
+  const { status, document, retryAfter } = answer;
+  const problem = (document ?? {}) as { status?: unknown; type?: unknown };
   const text = `${url} gives no answer: ${refusal(answer, "").message}`;
-  if (status === answer.status) return type === "unavailable" ? text : undefined;
-  if (answer.retryAfter > 0) return undefined;
+  if (problem.status === status && problem.type !== undefined) return problem.type === "unavailable" ? text : undefined;
+  const isResult = status === 200 && document !== undefined && !Array.isArray(document);
+  if (isResult || (status >= 400 && status < 500 && status !== 408)) return undefined;
+  if (status >= 400 && retryAfter > 0) return text;
   throw new UnavailableError(text);
 }

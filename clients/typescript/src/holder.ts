@@ -98,6 +98,11 @@ export type Event<Change> =
   | { readonly type: "unanswered"; readonly send: number; readonly cause: Cause }
   /** A caller wants a warning when no more than this is left. `undefined`: half of the lease. */
   | { readonly type: "warn-at"; readonly left: number | undefined }
+  /**
+   * A try of the release, which was sent then, has no answer that tells its end. The next try, or `returned`, follows.
+   * `mayApply`: it may be carried out all the same.
+   */
+  | { readonly type: "untold"; readonly sent: number; readonly mayApply: boolean }
   | { readonly type: "returned"; readonly end: Return }
   /** The belief ends for this reason, and what was held is given back. */
   | { readonly type: "revoke"; readonly reason: Reason }
@@ -186,6 +191,8 @@ export class Holder<Change> {
   readonly #risks: Risk[] = [];
   /** The last number before a suspension. */
   #suspended: number | undefined;
+  /** Whether a release that left within the lease has no answer. */
+  #mayBeGivenBack = false;
   #wake: number | undefined;
 
   constructor(
@@ -285,6 +292,12 @@ export class Holder<Change> {
         return "warned-later";
       case "release":
         return this.#release(now, actions);
+      case "untold":
+        if (this.#state !== "releasing") return "stale";
+        // A release that left later may have met another holder.
+        if (!event.mayApply || this.#suspended !== undefined || event.sent >= this.until) return "still-to-give-back";
+        this.#mayBeGivenBack = true;
+        return "may-be-given-back";
       case "returned":
         return this.#state === "releasing" ? this.#returned(event.end, actions) : "stale";
       case "detach":
@@ -299,6 +312,11 @@ export class Holder<Change> {
         return "revoked";
       }
       case "suspended":
+        if (this.#state === "releasing" || this.#state === "unreleased") {
+          // The clock does not show that a later release leaves after the lease.
+          this.until = Math.min(this.until, now);
+          return "suspended";
+        }
         if (!isHeld) return "stale";
         this.#suspended = this.numbers.last;
         if (this.underWay === undefined && this.terms.beats !== "manual") this.#beat(now, chance, actions);
@@ -517,6 +535,10 @@ export class Holder<Change> {
   }
 
   #returned(end: Return, actions: Action<Change>[]): string {
+    if (end.type === "lost" && this.#mayBeGivenBack) {
+      this.#state = "released";
+      return "was-given-back";
+    }
     if (end.type === "lost") {
       this.#lose(end.reason, actions);
       return "was-lost";

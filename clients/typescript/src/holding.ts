@@ -1,5 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 /** The common part of all guards (rules C2, C7 and C8): a driver of {@link Holder}. */
+import { mayApply } from "./call.js";
 import { type Duration, millisecondsOf } from "./duration.js";
 import {
   InvalidRequestError,
@@ -478,7 +479,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     if (giveBack === undefined) throw this.#notHeld();
     this.#end(new LockLostError(this.key, "released", "It was released."));
     try {
-      const { outcome, wanted } = await retrying(runtime, send, { lease: giveBack.lease, signal });
+      const trying = (sendOptions: SendOptions): Promise<Released> => this.#tryRelease(send, sendOptions);
+      const { outcome, wanted } = await retrying(runtime, trying, { lease: giveBack.lease, signal });
       this.#step({ type: "returned", end: { type: "done" } });
       this.#context.releases.released(this.key, this.sortKey, wanted ?? false, runtime.now());
       return outcome;
@@ -486,6 +488,7 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
       if (error instanceof LockLostError) {
         this.#told = error;
         this.#step({ type: "returned", end: { type: "lost", reason: error.reason } });
+        if (this.#holder.state === "released") return "replayed";
         throw error;
       }
       // The release may be tried again.
@@ -495,6 +498,20 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     } finally {
       guards.delete(this);
       this.#place?.end();
+    }
+  }
+
+  async #tryRelease(
+    send: (sendOptions: SendOptions) => Promise<Released>,
+    sendOptions: SendOptions,
+  ): Promise<Released> {
+    const sent = this.#now();
+    try {
+      return await send(sendOptions);
+    } catch (error) {
+      const arrives = releaseMayApply(error);
+      if (arrives !== undefined) this.#step({ type: "untold", sent, mayApply: arrives });
+      throw error;
     }
   }
 
@@ -653,4 +670,11 @@ function beatEnd(send: number, error: unknown): Event<never> {
     return { type: "answer", send, reply: { type: "superseded", sequence, token } };
   }
   return endOf(send, error) as Event<never>;
+}
+
+/** Whether a release that failed with this error may be carried out all the same. `undefined`: the error tells its end. */
+function releaseMayApply(error: unknown): boolean | undefined {
+  const ended = endOf(0, error);
+  if (ended.type === "answer") return mayApply(ended.reply);
+  return ended.type === "unanswered" ? mayApply(ended.cause) : undefined;
 }

@@ -5,6 +5,7 @@ import { Room } from "./room.js";
 import { loopbackDispatcher } from "./runtime.js";
 import {
   type Answer,
+  bodyOf,
   type Call,
   type ExchangeOptions,
   messageOf,
@@ -78,6 +79,8 @@ export class HttpTransport implements Transport {
   /** The URL of the service. */
   readonly url: string;
   readonly #send: Fetch;
+  /** Whether an answer came from there, whoever's. */
+  #answered = false;
 
   constructor(
     url: string | URL,
@@ -104,7 +107,7 @@ export class HttpTransport implements Transport {
     try {
       if (!isLong) await this.#room.enter(signal);
     } catch (error) {
-      throw unanswered(`${this.url} cannot be reached`, error);
+      throw unanswered(`${this.url} cannot be reached`, error, this.#answered);
     }
     try {
       signal.throwIfAborted();
@@ -116,24 +119,15 @@ export class HttpTransport implements Transport {
         redirect: "manual",
         signal,
       });
+      this.#answered = true;
       const retryAfter = retryAfterMs(response.headers.get("retry-after"));
       return { status: response.status, document: parseDocument(await response.text()), retryAfter };
     } catch (error) {
       if (error instanceof InvalidRequestError) throw error;
-      throw unanswered(`${this.url} cannot be reached`, error);
+      throw unanswered(`${this.url} cannot be reached`, error, this.#answered);
     } finally {
       if (!isLong) this.#room.leave();
     }
-  }
-}
-
-/** The members as JSON. */
-function bodyOf(request: Readonly<Record<string, unknown>>): string {
-  try {
-    return JSON.stringify(request);
-  } catch (error) {
-    // A BigInt, or a circle.
-    throw new InvalidRequestError(`The request is not JSON: ${messageOf(error)}`, "attributes", { cause: error });
   }
 }
 
@@ -151,6 +145,8 @@ async function bearer(token: Token): Promise<string> {
 }
 
 async function renewed(token: Exclude<Token, string>): Promise<string> {
+  if (typeof token !== "function")
+    throw new InvalidRequestError("The token must be a string, or a function that returns one.", "token");
   try {
     return await token();
   } catch (error) {
@@ -178,6 +174,8 @@ function baseUrl(url: string | URL): URL {
 
 function queryString(query: Readonly<Record<string, unknown>>): string {
   const pairs = Object.entries(query).map(([name, value]) => {
+    if (/^(key|sortKey)$/.test(name) && value !== undefined && typeof value !== "string")
+      throw new InvalidRequestError(`${name} must be a string.`, name);
     try {
       return value === undefined ? [] : [`${name}=${encodeURIComponent(value as string | number)}`];
     } catch (error) {

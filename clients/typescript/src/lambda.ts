@@ -8,6 +8,7 @@ import { ForbiddenError, InvalidRequestError } from "./errors.js";
 import { ROUTES } from "./http.js";
 import {
   type Answer,
+  bodyOf,
   type Call,
   type ExchangeOptions,
   messageOf,
@@ -52,7 +53,7 @@ export function lambda(lockFunction: string, { transactFunction, client }: Lambd
       const custom = Object.fromEntries(Object.entries(headers).filter(([name]) => TRACE_HEADERS.has(name)));
       const command = new InvokeCommand({
         FunctionName: functionFor(call),
-        Payload: new TextEncoder().encode(JSON.stringify({ action: call, ...request })),
+        Payload: new TextEncoder().encode(bodyOf({ action: call, ...request })),
         ...(Object.keys(custom).length > 0 && { ClientContext: btoa(JSON.stringify({ custom })) }),
       });
       try {

@@ -12,16 +12,6 @@ export interface Payload {
   readonly text?: string;
 }
 
-export function toWire(data: string | Uint8Array | undefined): WirePayload {
-  if (data === undefined) return {};
-  return typeof data === "string" ? { data } : { dataBase64: bytesToBase64(data) };
-}
-
-/** Returns the payload of a heartbeat: `null` removes the stored one. */
-export function changeToWire(data: string | Uint8Array | null | undefined): WirePayload & { deleteData?: true } {
-  return data === null ? { deleteData: true } : toWire(data);
-}
-
 export function fromWire({ data, dataBase64 }: WirePayload): Payload {
   if (typeof data === "string") return { data: new TextEncoder().encode(data), text: data };
   if (typeof dataBase64 === "string") return { data: bytesFromBase64(dataBase64) };

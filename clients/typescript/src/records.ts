@@ -11,6 +11,7 @@ import type { Guard } from "./guard.js";
 import type { Held } from "./held.js";
 import type { Lock } from "./lock.js";
 import type { ReleaseOptions } from "./options.js";
+import { jsonOf } from "./transport.js";
 
 /** The largest record in bytes, as the service takes them. */
 const LARGEST = 256 * 1024;
@@ -42,12 +43,12 @@ export interface Known {
 
 /** Returns the SHA-256 of a payload's JSON, whose members may come in any order. */
 export async function hashOf(payload: unknown): Promise<string> {
-  const text = JSON.stringify(payload, (_, value: unknown) =>
+  const text = JSON.stringify(JSON.parse(jsonOf(payload ?? null, "payload")), (_, value: unknown) =>
     typeof value === "object" && value !== null && !Array.isArray(value)
       ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
       : value,
   );
-  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text ?? "null"));
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
   return hexOf(new Uint8Array(digest));
 }
 
@@ -94,7 +95,7 @@ export function leavingOf({ occurrence }: Attempt, record: Record): Omit<Release
 }
 
 function textOf({ payload, until, result }: Record): string {
-  const text = JSON.stringify({ payload, until, result: result ?? null });
+  const text = jsonOf({ payload, until, result: result ?? null }, "result");
   if (new TextEncoder().encode(text).length > LARGEST)
     throw new InvalidRequestError("The result is too large: a record has at most 256 KiB.", "result");
   return text;

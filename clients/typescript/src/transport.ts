@@ -1,6 +1,6 @@
 /** The boundary between the client and whatever carries its requests. */
 
-import { UnavailableError, UnconnectedError } from "./errors.js";
+import { InvalidRequestError, UnavailableError, UnconnectedError } from "./errors.js";
 
 /** The operations of the service, by the names that direct invocations use. */
 export type Call =
@@ -60,6 +60,40 @@ export interface Transport {
   exchange(call: Call, request: Readonly<Record<string, unknown>>, options: ExchangeOptions): Promise<Answer>;
 }
 
+/** Returns the members of a request as JSON, without those that are undefined. */
+export function bodyOf(request: Readonly<Record<string, unknown>>): string {
+  const members = Object.entries(request).filter(([, value]) => value !== undefined);
+  return `{${members.map(([name, value]) => `${JSON.stringify(name)}:${jsonOf(value, name)}`).join(",")}}`;
+}
+
+/** Returns the JSON of a value of the caller's. Refuses what JSON lacks, or would change in silence. */
+export function jsonOf(value: unknown, field: string): string {
+  let refused: string | undefined;
+  const check = function (this: Record<string, unknown>, name: string, found: unknown): unknown {
+    refused ??= notInJson(found, this[name], Array.isArray(this));
+    return typeof found === "bigint" ? null : found;
+  };
+  try {
+    const text = JSON.stringify(value, check);
+    if (refused === undefined) return text;
+  } catch (error) {
+    const reason = error instanceof TypeError ? "it contains itself" : messageOf(error);
+    throw new InvalidRequestError(`The ${field} is not JSON: ${reason}.`, field, { cause: error });
+  }
+  throw new InvalidRequestError(`The ${field} is not JSON: it has ${refused}.`, field);
+}
+
+/** Says what JSON would leave out, or write as null or {}. `found` is what an object's `toJSON` made of it. */
+function notInJson(found: unknown, original: unknown, inList: boolean): string | undefined {
+  if (typeof found === "number" && !Number.isFinite(found)) return `the number ${found}`;
+  if (typeof found === "bigint") return `the BigInt ${found}`;
+  if (typeof found === "function" || typeof found === "symbol") return `a ${typeof found}`;
+  if (found === undefined && inList) return "undefined in a list";
+  if (found instanceof Map || found instanceof Set) return `a ${found.constructor.name}`;
+  if (typeof found === "string" && /\p{Surrogate}/u.test(found)) return "a text that is not Unicode";
+  return original instanceof Date && found === null ? "an invalid Date" : undefined;
+}
+
 /** Returns the JSON object in `text`; undefined if there is none. */
 export function parseDocument(text: string): object | undefined {
   try {
@@ -74,14 +108,17 @@ export function parseDocument(text: string): object | undefined {
 const UNCONNECTED =
   /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|ERR_SSL_WRONG_VERSION_NUMBER|ERR_TLS_\w+|\w*CERT\w*|UNABLE_TO_\w+)$/;
 
-/** Returns the error of a request without an answer. */
-export function unanswered(place: string, error: unknown): UnavailableError {
+/**
+ * Returns the error of a request without an answer. It has advice for an address that may be wrong, unless an answer came
+ * from there before (`answered`).
+ */
+export function unanswered(place: string, error: unknown, answered = false): UnavailableError {
   const { code, cause } = error as { code?: unknown; cause?: { code?: unknown; message?: unknown } };
   const reason = String(code ?? cause?.code);
   const text = `${place}: ${messageOf(error)}`;
   if (!UNCONNECTED.test(reason) && cause?.message !== "bad port")
-    return new UnavailableError(`${text}${mayBeTls(place, reason)}`, 0, { cause: error });
-  return new UnconnectedError(`${text}; ${adviceFor(reason)}`, 0, { cause: error });
+    return new UnavailableError(`${text}${answered ? "" : mayBeTls(place, reason)}`, 0, { cause: error });
+  return new UnconnectedError(`${text}${answered ? "" : `; ${adviceFor(reason)}`}`, 0, { cause: error });
 }
 
 /** Says what to do about a connection that could not be made. */

@@ -219,10 +219,62 @@ describe("errors", () => {
 
   test("request that is not JSON is the caller's mistake", async () => {
     await using client = service.client();
-    await assert.rejects(client.acquire(freshKey(), { attributes: { a: 1n } }), {
-      name: "InvalidRequestError",
-      field: "attributes",
+    const circle: Record<string, unknown> = {};
+    circle["itself"] = { circle };
+    for (const [value, refused] of [
+      [1n, "it has the BigInt 1"],
+      [Number.NaN, "it has the number NaN"],
+      [[-Infinity], "it has the number -Infinity"],
+      [[1, undefined], "it has undefined in a list"],
+      [() => 1, "it has a function"],
+      [new Map([["b", 1]]), "it has a Map"],
+      [new Set([1]), "it has a Set"],
+      [new Date(Number.NaN), "it has an invalid Date"],
+      ["\ud800", "it has a text that is not Unicode"],
+      [circle, "it contains itself"],
+    ] as const) {
+      await assert.rejects(client.acquire(freshKey(), { attributes: { a: value } }), {
+        name: "InvalidRequestError",
+        message: `The attributes is not JSON: ${refused}.`,
+        field: "attributes",
+      });
+    }
+    for (const data of [5, { a: 1 }, [1], null] as unknown as string[]) {
+      await assert.rejects(client.acquire(freshKey(), { data }), {
+        name: "InvalidRequestError",
+        message: /^The data must be a string or a Uint8Array, not \w+\.$/,
+        field: "data",
+      });
+    }
+    const key = freshKey();
+    const attributes = { at: new Date(0), absent: undefined, none: null, pair: "😀" };
+    await guardOf(await client.acquire(key, { attributes })).release();
+    assert.deepEqual((await client.get(key))?.attributes, {
+      at: "1970-01-01T00:00:00.000Z",
+      none: null,
+      pair: "😀",
     });
+    const wrong: [string, () => Promise<unknown>][] = [
+      ["limit must be a whole number, 1 or more, not -1.", () => client.history(key, { limit: -1 })],
+      ["limit must be a whole number, 1 or more, not NaN.", () => client.history(key, { limit: Number.NaN })],
+      ["sinceMs must be a whole number, 0 or more, not 1.5.", () => client.history(key, { sinceMs: 1.5 })],
+      ["pageSize must be a whole number, 1 to 1000, not 0.", () => client.pages({ pageSize: 0 }).next()],
+      ["pageSize must be a whole number, 1 to 1000, not 1001.", () => client.pages({ pageSize: 1001 }).next()],
+      ["key must be a string.", () => client.get(5 as unknown as string)],
+      ["key must be a string, not the number 5.", () => client.tryAcquire(5 as unknown as string)],
+      ["key is missing.", () => client.tryAcquire(undefined as unknown as string)],
+      ["body must be a function.", () => client.withLock(key, undefined as unknown as () => void)],
+      ["The keys must be a list.", () => client.acquireAll("ab" as unknown as string[])],
+      [
+        "The token must be a string, or a function that returns one.",
+        () => new Client({ url: service.url, token: 5 as unknown as string }).get(key),
+      ],
+      [
+        "The url must be a string or a URL, or a list of these.",
+        async () => new Client({ url: 5 as unknown as string }),
+      ],
+    ];
+    for (const [message, call] of wrong) await assert.rejects(call, { name: "InvalidRequestError", message });
     await using nobody = new Client({ url: service.url, token: "" });
     await assert.rejects(nobody.acquire(freshKey()), { name: "InvalidRequestError", field: "token" });
   });

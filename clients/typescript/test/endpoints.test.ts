@@ -118,7 +118,18 @@ describe("several endpoints", { concurrency: 6 }, () => {
     ["503", { status: 503, body: "no" }, true],
     ["504", { status: 504, body: "no" }, true],
     ["503 of a service without its table", { status: 503, headers: pause, body: own(503, "unavailable") }, true],
-    ["503 that says when to return", { status: 503, headers: pause, body: "no" }, false],
+    ["503 that says when to return", { status: 503, headers: pause, body: "no" }, true],
+    ["408 that says when to return", { status: 408, headers: pause, body: "no" }, true],
+    ["408", { status: 408, body: "no" }, true],
+    ["502 with a status", { status: 502, body: '{"status":502,"detail":"d"}' }, true],
+    ["200 without JSON", { status: 200, body: "<html>no</html>" }, true],
+    ["200 with a list", { status: 200, body: "[]" }, true],
+    ["200 without a body", { status: 200, body: "" }, true],
+    ["302", { status: 302, headers: { location: "/elsewhere" }, body: "" }, true],
+    ["307 that says when to return", { status: 307, headers: { location: "/elsewhere", ...pause }, body: "" }, true],
+    ["401", { status: 401, body: "no" }, false],
+    ["413", { status: 413, body: "no" }, false],
+    ["429 of a gateway that says when to return", { status: 429, headers: pause, body: "no" }, false],
     ["429 of the service", { status: 429, headers: pause, body: own(429, "throttled") }, false],
     ["429 of a gateway", { status: 429, body: "no" }, false],
     ["500 of the service", { status: 500, body: own(500, "misconfigured") }, false],
@@ -137,6 +148,17 @@ describe("several endpoints", { concurrency: 6 }, () => {
       }
       const asked = [first.calls("acquire").length, second.calls("acquire").length];
       assert.deepEqual(asked, passes ? [1, 1] : [2, 0]);
+    });
+  }
+
+  for (const [name, fault] of answers.filter(([name]) => /^(200 w|302|307|408$|503 that)/.test(name))) {
+    test(`acquire passes an endpoint that answers ${name}`, async () => {
+      await using both = await throughBoth();
+      const { first, second, client } = both;
+      first.fault = () => fault;
+      await guardOf(await client.acquire(freshKey())).release();
+      assert.equal(first.calls("acquire").length, 1);
+      assert.deepEqual(bodiesOf(first, "acquire"), bodiesOf(second, "acquire"));
     });
   }
 

@@ -120,6 +120,16 @@ test("result counts for its time", async (t) => {
   }
 });
 
+test("result that JSON would change is an error", async () => {
+  const key = freshKey();
+  for (const result of [Number.NaN, new Map()]) {
+    const handler = idempotent(async () => result, { key, client });
+    await assert.rejects(handler({}, contextOf()), { name: "InvalidRequestError", field: "result" });
+    await assert.rejects(handler(result as object, contextOf()), { name: "InvalidRequestError", field: "payload" });
+  }
+  assert.equal((await client.get(key))?.state, "released");
+});
+
 test("result that is too large is an error", async () => {
   const key = freshKey();
   const handler = idempotent(async ({ size }: { size: number }) => "x".repeat(size), { key, client, payload: () => 1 });

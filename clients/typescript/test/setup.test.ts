@@ -88,6 +88,26 @@ describe("service that cannot be connected to", () => {
   });
 });
 
+test("advice on the address ends with the first answer", async () => {
+  const answer = { status: 404, headers: { get: () => null }, text: () => Promise.resolve("no") };
+  for (const [code, advice] of [
+    ["ECONNREFUSED", /check the address/],
+    ["ECONNRESET", /needs https/],
+  ] as const) {
+    let asked = 0;
+    const refuse = failing(code);
+    const client = new Client({
+      url: "http://127.0.0.1:9",
+      fetch: (url, init) => (asked++ === 1 ? Promise.resolve(answer) : refuse(url, init)),
+    });
+    const texts = [];
+    for (let request = 0; request < 3; request++) texts.push(String(await client.tryAcquire("Moe").catch(String)));
+    assert.match(texts[0] ?? "", advice);
+    assert.match(texts[2] ?? "", new RegExp(code));
+    assert.doesNotMatch(texts[2] ?? "", /https|address/);
+  }
+});
+
 test("wrong address says what to do", async () => {
   await using service = await LocalService.start();
   const rejected = async (options: ClientOptions): Promise<Error> => {

@@ -150,6 +150,14 @@ pub enum Event<R> {
     },
     /// The holder gives back what it holds. The same when a guard is dropped.
     Release,
+    /// A try of the release, which was sent then, has no answer that tells its end. The next try, or `Returned`,
+    /// follows.
+    Untold {
+        /// The time of its sending.
+        sent: Duration,
+        /// Whether it may be carried out all the same.
+        may_apply: bool,
+    },
     /// The release came to an end.
     Returned(Return),
     /// Another process goes on with the lease id.
@@ -364,6 +372,12 @@ branches! {
     NothingToGiveBack = "nothing-to-give-back",
     /// Nothing is held any more.
     GaveBack = "gave-back",
+    /// A try of the release has no answer, and may be carried out.
+    MayBeGivenBack = "may-be-given-back",
+    /// A try of the release has no answer. It was not carried out, or left after the lease.
+    StillToGiveBack = "still-to-give-back",
+    /// The release tells of a loss, which an earlier try without an answer explains.
+    WasGivenBack = "was-given-back",
     /// The release tells of a loss.
     WasLost = "was-lost",
     /// The release failed.
@@ -431,6 +445,8 @@ pub struct Holder<R> {
     is_wanted: bool,
     /// The last number before a suspension. Leases of requests up to that number count by a clock that stood still.
     suspended: Option<u64>,
+    /// Whether a release that left within the lease has no answer.
+    may_be_given_back: bool,
     /// The time of the last `WakeAt`.
     wake: Option<Duration>,
 }
@@ -458,6 +474,7 @@ impl<R> Holder<R> {
             risks: Vec::new(),
             is_wanted: false,
             suspended: None,
+            may_be_given_back: false,
             wake: None,
         }
     }
@@ -632,6 +649,14 @@ impl<R: Clone> Holder<R> {
                 Branch::GivesBackAgain
             }
             Event::Release => Branch::NothingToGiveBack,
+            Event::Untold { sent, may_apply } if self.state == State::Releasing => {
+                // A release that left later may have met another holder.
+                if !may_apply || self.suspended.is_some() || sent >= self.until {
+                    return Branch::StillToGiveBack;
+                }
+                self.may_be_given_back = true;
+                Branch::MayBeGivenBack
+            }
             Event::Returned(end) if self.state == State::Releasing => self.returned(end, actions),
             Event::Detach if is_held => {
                 self.end(State::Detached, actions);
@@ -648,6 +673,11 @@ impl<R: Clone> Holder<R> {
                 if self.under_way.is_none() && self.terms.beats != Beats::Manual {
                     self.beat(now, chance, actions);
                 }
+                Branch::Suspended
+            }
+            // The clock does not show that a later release leaves after the lease.
+            Event::Suspended if matches!(self.state, State::Releasing | State::Unreleased) => {
+                self.until = self.until.min(now);
                 Branch::Suspended
             }
             Event::Forked if is_held => {
@@ -864,6 +894,10 @@ impl<R: Clone> Holder<R> {
             Return::Done => {
                 self.state = State::Released;
                 Branch::GaveBack
+            }
+            Return::Lost { .. } if self.may_be_given_back => {
+                self.state = State::Released;
+                Branch::WasGivenBack
             }
             Return::Lost { reason } => {
                 self.lose(reason, actions);

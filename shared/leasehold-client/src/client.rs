@@ -694,14 +694,16 @@ impl Client {
             let mut releasing = releasing;
             let lease = Arc::clone(&releasing.lease);
             let of = Some(lease.duration());
-            let send = |left| client.remote().release(lease.subject, &lease.key, &lease.id, &release, of, left);
+            let remote = client.remote();
+            let send = |left| lease.release(remote.release(lease.subject, &lease.key, &lease.id, &release, of, left));
             let result = persist(until, send).await;
             if let (Some(at), Ok(answer)) = (released_at, &result) {
                 client.memory().released_at(&lease.key, at, answer.wanted);
             }
             // The turn passes on, to a waiter who reads that note.
-            lease.returned(&result);
-            let result = result.map(|answer| answer.outcome.into());
+            let was_given_back = lease.returned(&result);
+            let result =
+                if was_given_back { Ok(Released::Replayed) } else { result.map(|answer| answer.outcome.into()) };
             releasing.has_ended = true;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");

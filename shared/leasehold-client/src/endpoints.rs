@@ -1,4 +1,5 @@
-//! The endpoints of one service, of which one is current. Where it gives no answer, the next one is asked. Rule C11.
+//! The endpoints of one service, of which one is current. Where it gives no answer of the service's, the next one is
+//! asked. Rule C11.
 //!
 //! A request that certainly was not sent goes to the next endpoint at once. One that may have been carried out is left
 //! to the caller, whose next try, under the same lease id and sequence number, goes to the next endpoint.
@@ -9,8 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use leasehold_wire::{Problem, ProblemType};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::http_transport::Endpoint;
@@ -87,23 +89,29 @@ impl TimeLimit {
     }
 }
 
-/// Tells an answer of the service from that of a gateway that cannot reach it. Returns with the answer what is wrong
-/// with the endpoint: the service is there, and its table is not.
+/// Tells an answer of the service, or a refusal, from that of another program. Returns with the answer what is wrong
+/// with the endpoint, where the next try goes to the next one after a pause: the service is there, and its table is
+/// not; or a gateway says when to return.
 ///
 /// # Errors
-/// The answer is a gateway's, which does not say when to return.
+/// The answer is another program's, which does not say when to return.
 fn heard(answer: Response<Vec<u8>>) -> Result<(Response<Vec<u8>>, Option<String>), TransportError> {
     let (status, body) = (answer.status(), answer.body());
-    if !status.is_server_error() {
+    let own = serde_json::from_slice::<Problem>(body).ok().filter(|problem| problem.status == status.as_u16());
+    if let Some(problem) = own {
+        let trouble = (problem.problem_type == ProblemType::Unavailable).then_some(problem.detail);
+        return Ok((answer, trouble));
+    }
+    let is_result = status == StatusCode::OK && serde_json::from_slice::<Value>(body).is_ok_and(|it| it.is_object());
+    let is_late = status == StatusCode::REQUEST_TIMEOUT;
+    if is_result || status.is_client_error() && !is_late {
         return Ok((answer, None));
     }
-    match serde_json::from_slice::<Problem>(body) {
-        Ok(problem) if problem.status == status.as_u16() => {
-            let trouble = (problem.problem_type == ProblemType::Unavailable).then_some(problem.detail);
-            Ok((answer, trouble))
-        }
-        _ if asks_for_a_pause(&answer) => Ok((answer, None)),
-        _ => Err(TransportError::unanswered(Error::foreign(status, body, Duration::ZERO).to_string())),
+    let trouble = Error::foreign(status, body, Duration::ZERO).to_string();
+    if (is_late || status.is_server_error()) && asks_for_a_pause(&answer) {
+        Ok((answer, Some(trouble)))
+    } else {
+        Err(TransportError::unanswered(trouble))
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -40,6 +41,8 @@ pub(crate) struct Endpoint {
     http: reqwest::Client,
     base_url: Url,
     credentials: Credentials,
+    /// Whether an answer came from there, whoever's: the URL is right.
+    answered: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Default)]
@@ -152,7 +155,7 @@ impl Endpoint {
         let builder = builder.tcp_user_timeout(DEAD_LIMIT * 2);
         let http =
             builder.build().map_err(|error| Error::invalid("url", format!("no HTTP client can be made: {error}")))?;
-        Ok(Self { http, base_url, credentials: Credentials::None })
+        Ok(Self { http, base_url, credentials: Credentials::None, answered: Arc::default() })
     }
 
     pub(crate) async fn exchange(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, TransportError> {
@@ -163,7 +166,9 @@ impl Endpoint {
         self.authorize(&mut request).await?;
         let request = reqwest::Request::try_from(request)
             .map_err(|error| TransportError::not_sent("no such request").with_source(error))?;
+        let failed = |error| failed(error, self.answered.load(Ordering::Relaxed));
         let mut response = self.http.execute(request).await.map_err(failed)?;
+        self.answered.store(true, Ordering::Relaxed);
         let mut answer = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             answer.extend_from_slice(&chunk);
@@ -248,7 +253,8 @@ fn is_loopback(url: &Url) -> bool {
     address.map_or(host == "localhost" || host.ends_with(".localhost"), |address| address.is_loopback())
 }
 
-fn failed(error: reqwest::Error) -> TransportError {
+/// `answered`: the endpoint has answered a request before.
+fn failed(error: reqwest::Error, answered: bool) -> TransportError {
     // The innermost cause is the most useful: "connection refused".
     let mut cause: &dyn std::error::Error = &error;
     while let Some(source) = cause.source() {
@@ -256,13 +262,23 @@ fn failed(error: reqwest::Error) -> TransportError {
     }
     let mut message = cause.to_string();
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
-    if let Some(advice) = advice(&message, error.is_connect(), is_plain) {
+    let is_proxied = error.is_connect() && error.url().is_some_and(|url| !is_loopback(url)) && names_a_proxy();
+    if let Some(advice) = advice(&message, error.is_connect(), is_plain).filter(|_| !answered) {
         message.push_str("; ");
         message.push_str(advice);
+    }
+    if is_proxied && !answered {
+        message.push_str("; the environment names a proxy: check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, too");
     }
     let failure =
         if error.is_connect() { TransportError::not_sent(message) } else { TransportError::unanswered(message) };
     failure.with_source(error.without_url())
+}
+
+/// Whether the environment names a proxy, which may be the one that failed.
+fn names_a_proxy() -> bool {
+    let names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// Says what the caller may do about a failure whose words do not tell it. `is_plain`: the URL begins with `http://`.
@@ -293,6 +309,9 @@ impl fmt::Debug for Credentials {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
 
     #[test]
@@ -325,6 +344,28 @@ mod tests {
             assert!(told.contains(expected), "{message}: {told}");
         }
         assert_eq!(advice("Connection refused (os error 111)", true, true), None);
+    }
+
+    #[tokio::test]
+    async fn advice_on_the_url_ends_with_the_first_answer() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let server = std::thread::spawn(move || {
+            for answer in ["", "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", ""] {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let _ = stream.read(&mut [0; 4096]).expect("a request");
+                stream.write_all(answer.as_bytes()).expect("the client listens");
+            }
+        });
+        let transport = HttpTransport::new(&url).expect("a URL");
+        let mut texts = Vec::new();
+        for _ in 0..3 {
+            let request = Request::get("/v1/lock").body(Vec::new()).expect("a request");
+            texts.push(transport.send(request).await.map_or_else(|error| error.to_string(), |_| String::new()));
+        }
+        server.join().expect("three requests came");
+        assert!(texts[0].contains("needs https://"), "{texts:?}");
+        assert!(!texts[2].is_empty() && !texts[2].contains("https"), "{texts:?}");
     }
 
     #[test]

@@ -372,8 +372,18 @@ impl Lease {
         if self.step(Event::Revoke { reason }) == Branch::Revoked { Ok(()) } else { Err(self.not_held()) }
     }
 
-    /// Notes the end of the release.
-    pub(crate) fn returned<A>(&self, result: &Result<A, Error>) {
+    /// Carries out one try of the release.
+    pub(crate) async fn release<A>(&self, request: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
+        let sent = self.now();
+        let result = request.await;
+        if let Some(may_apply) = result.as_ref().err().and_then(Error::may_apply) {
+            self.step(Event::Untold { sent, may_apply });
+        }
+        result
+    }
+
+    /// Notes the end of the release. Returns whether an earlier try without an answer was carried out.
+    pub(crate) fn returned<A>(&self, result: &Result<A, Error>) -> bool {
         let end = match result.as_ref().map_err(Error::kind) {
             Ok(_) => Return::Done,
             Err(ErrorKind::Lost(loss)) => {
@@ -382,7 +392,7 @@ impl Lease {
             }
             Err(_) => Return::Failed,
         };
-        self.step(Event::Returned(end));
+        self.step(Event::Returned(end)) == Branch::WasGivenBack
     }
 
     /// Sends heartbeats until the end. The keeper's part.

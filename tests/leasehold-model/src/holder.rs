@@ -2,8 +2,9 @@
 //!
 //! The holder is the real machine of the clients ([`Holder`]), and the row follows the real life cycle of the lock. A
 //! message arrives late, twice or never, and after any other. Ticks are late, a caller leaves at any time, the holder
-//! releases at any time, and another caller takes over what it saw for its lease. The recorder of the traces has
-//! suspensions, outages and other leases, by chance.
+//! releases at any time, a release or its answer is lost, and others take over what they saw for its lease, or push the
+//! end of the hold out of the row's memory. The recorder of the traces has suspensions, outages and other leases, by
+//! chance.
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ const TAKEN_OVER: &str = "a lock is taken over";
 const RENEWED: &str = "a lease is renewed";
 const LEARNED: &str = "a holder learns of its loss";
 const LATE: &str = "a heartbeat arrives after the release";
+const EXPLAINED: &str = "a release without an answer explains a loss";
+const STOLEN: &str = "a release learns of a loss";
 
 /// The bounds of an exploration.
 #[derive(Debug, Clone, Copy)]
@@ -40,19 +43,25 @@ pub struct Bounds {
     pub sends: u8,
     /// The number of heartbeats that a caller asks for.
     pub calls: u8,
+    /// The number of releases without an answer.
+    pub untold: u8,
 }
 
 impl Bounds {
     /// The bounds that every test run explores.
-    pub fn small() -> Self {
-        Self { name: "holder-small", steps: 9, sends: 2, calls: 1 }
+    pub fn small() -> [Self; 2] {
+        [
+            Self { name: "holder-small", steps: 9, sends: 2, calls: 1, untold: 0 },
+            Self { name: "holder-small-releases", steps: 7, sends: 1, calls: 0, untold: 2 },
+        ]
     }
 
     /// The larger bounds.
     pub fn full() -> Vec<Self> {
         vec![
-            Self { name: "holder", steps: 11, sends: 3, calls: 1 },
-            Self { name: "holder-calls", steps: 8, sends: 3, calls: 2 },
+            Self { name: "holder", steps: 11, sends: 3, calls: 1, untold: 0 },
+            Self { name: "holder-calls", steps: 8, sends: 3, calls: 2, untold: 0 },
+            Self { name: "holder-releases", steps: 9, sends: 1, calls: 0, untold: 3 },
         ]
     }
 }
@@ -72,7 +81,8 @@ impl Protocol {
 
     /// The names of the events that an exploration must contain.
     pub fn must_see(&self) -> Vec<&'static str> {
-        vec![TAKEN_OVER, RENEWED, LEARNED, LATE]
+        let explained = (self.bounds.untold > 0).then_some(EXPLAINED);
+        [TAKEN_OVER, RENEWED, LEARNED, LATE, STOLEN].into_iter().chain(explained).collect()
     }
 }
 
@@ -101,11 +111,17 @@ pub struct World {
     /// The calls that wait.
     calls: Vec<u64>,
     asked: u8,
-    /// The release is under way.
-    returns: bool,
+    /// A try of the release is under way, which left then.
+    left: Option<u8>,
+    untold: u8,
+    /// A try that may be carried out left then, and has no answer.
+    first_untold: Option<u8>,
+    /// A try that left within the lease was carried out.
+    gave_back: bool,
     seen: Option<(String, u8)>,
     thief_until: Option<u8>,
-    events: [bool; 4],
+    taken_at: Option<u8>,
+    events: [bool; 6],
 }
 
 /// A step of the world.
@@ -131,8 +147,16 @@ pub enum Happening {
     Release,
     /// The release is carried out, and answered.
     GiveBack,
+    /// The release is carried out, and its answer is lost.
+    LoseAnswer,
+    /// The release is lost, which nobody can tell from a lost answer.
+    LoseRelease,
+    /// The release is not sent.
+    NotSent,
     /// The release fails.
     FailToGiveBack,
+    /// The row forgets the end of the hold: others acquire and release.
+    Forget,
     /// The other caller looks.
     Look,
 }
@@ -181,10 +205,14 @@ impl World {
             answer: None,
             calls: Vec::new(),
             asked: 0,
-            returns: false,
+            left: None,
+            untold: 0,
+            first_untold: None,
+            gave_back: false,
             seen: None,
             thief_until: None,
-            events: [false; 4],
+            taken_at: None,
+            events: [false; 6],
         };
         world.step(Event::Start);
         Some(world)
@@ -213,7 +241,7 @@ impl World {
                 Action::Abandon { .. } => (self.open, self.answer) = (None, None),
                 Action::WakeAt(time) => self.wake = Some(time),
                 Action::Finish { call, .. } => self.calls.retain(|it| *it != call),
-                Action::GiveBack { .. } => self.returns = true,
+                Action::GiveBack { .. } => self.left = Some(self.now),
                 Action::Renewed { .. } => self.events[1] = true,
                 Action::Lost { reason } => self.events[2] |= reason == LossReason::TakenOver,
                 Action::AtRisk { .. } => {}
@@ -262,25 +290,50 @@ impl World {
         Some(())
     }
 
-    fn give_back(&mut self) -> Option<()> {
-        let request = Release {
-            key: key()?,
-            lease_id: valid(LeaseId::new(HOLDER.to_owned()))?,
-            disposal: Disposal::Keep(None),
-            expected: None,
-            principal: None,
-        };
-        let stamp = self.stamp();
+    /// The release arrives. Returns its answer.
+    fn give_back(&mut self) -> Option<Return> {
+        let (stamp, request) = (self.stamp(), release(HOLDER)?);
         let step = lifecycle::release(Some(&self.row.0), &request, &stamp, &Policy::default());
         if step.change.is_some() {
             self.row = Stored(step.row?);
+            self.gave_back |= UNIT * u32::from(self.left?) < self.holder.until();
         }
-        self.returns = false;
-        let end = match step.answer {
+        Some(match step.answer {
             ReleaseAnswer::Done(_) => Return::Done,
             _ => Return::Lost { reason: LossReason::TakenOver },
-        };
+        })
+    }
+
+    fn returned(&mut self, end: Return) {
+        self.left = None;
         self.step(Event::Returned(end));
+        if matches!(end, Return::Lost { .. }) {
+            self.events[4] |= self.holder.state() == State::Released;
+            self.events[5] |= self.holder.state() != State::Released;
+        }
+    }
+
+    /// A try of the release has no answer, and the next one leaves.
+    fn untold(&mut self, may_apply: bool) -> Option<()> {
+        let left = self.left.replace(self.now)?;
+        self.untold += 1;
+        if may_apply {
+            self.first_untold.get_or_insert(left);
+        }
+        self.step(Event::Untold { sent: UNIT * u32::from(left), may_apply });
+        Some(())
+    }
+
+    /// Others acquire and release, so often that the row has no memory of the holder.
+    fn forget(&mut self) -> Option<()> {
+        for other in ["first", "second"] {
+            let (stamp, request) = (self.stamp(), acquire(other, Staleness::Never, None)?);
+            let step = lifecycle::acquire(Some(&self.row.0), &request, &stamp, &Policy::default()).ok()?;
+            let AcquireAnswer::Granted(_) = step.answer else { return None };
+            self.row = Stored(step.row?);
+            let (stamp, request) = (self.stamp(), release(other)?);
+            self.row = Stored(lifecycle::release(Some(&self.row.0), &request, &stamp, &Policy::default()).row?);
+        }
         Some(())
     }
 
@@ -298,7 +351,7 @@ impl World {
                 let step = lifecycle::acquire(Some(&self.row.0), &request, &stamp, &Policy::default()).ok()?;
                 let AcquireAnswer::Granted(_) = step.answer else { return None };
                 self.row = Stored(step.row?);
-                self.thief_until = Some(self.now + 4);
+                (self.thief_until, self.taken_at) = (Some(self.now + 4), Some(self.now));
                 self.events[0] = true;
             }
             _ => self.seen = Some((version, self.now)),
@@ -324,6 +377,16 @@ fn acquire(name: &str, staleness: Staleness, sequence: Option<Sequence>) -> Opti
     })
 }
 
+fn release(name: &str) -> Option<Release> {
+    Some(Release {
+        key: key()?,
+        lease_id: valid(LeaseId::new(name.to_owned()))?,
+        disposal: Disposal::Keep(None),
+        expected: None,
+        principal: None,
+    })
+}
+
 impl Model for Protocol {
     type State = World;
     type Action = Happening;
@@ -333,7 +396,7 @@ impl Model for Protocol {
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Happening>) {
-        let Bounds { steps, sends, calls, .. } = self.bounds;
+        let Bounds { steps, sends, calls, untold, .. } = self.bounds;
         let is_held = world.holder.state() == State::Held;
         if world.now < steps {
             actions.push(Happening::Pass);
@@ -353,8 +416,14 @@ impl Model for Protocol {
         if is_held || world.holder.state() == State::Unreleased {
             actions.push(Happening::Release);
         }
-        if world.returns {
+        if world.left.is_some() {
             actions.extend([Happening::GiveBack, Happening::FailToGiveBack]);
+            if world.untold < untold {
+                actions.extend([Happening::LoseAnswer, Happening::LoseRelease, Happening::NotSent]);
+            }
+            if world.gave_back && world.row.0.released {
+                actions.push(Happening::Forget);
+            }
         }
         if world.thief_until.is_none() && !world.row.0.released {
             actions.push(Happening::Look);
@@ -395,11 +464,18 @@ impl Model for Protocol {
                 world.calls.retain(|it| *it != call);
             }
             Happening::Release => world.step(Event::Release),
-            Happening::GiveBack => world.give_back()?,
-            Happening::FailToGiveBack => {
-                world.returns = false;
-                world.step(Event::Returned(Return::Failed));
+            Happening::GiveBack => {
+                let end = world.give_back()?;
+                world.returned(end);
             }
+            Happening::LoseAnswer => {
+                world.give_back()?;
+                world.untold(true)?;
+            }
+            Happening::LoseRelease => world.untold(true)?,
+            Happening::NotSent => world.untold(false)?,
+            Happening::FailToGiveBack => world.returned(Return::Failed),
+            Happening::Forget => world.forget()?,
             Happening::Look => world.look()?,
         }
         Some(world)
@@ -414,6 +490,13 @@ impl Model for Protocol {
             Property::always("what was given back is free", |_, world: &World| {
                 world.holder.state() != State::Released || !world.is_the_holders()
             }),
+            Property::always("a theft is told", |_, world: &World| {
+                let left_before = |taken: u8| world.first_untold.is_some_and(|left| left < taken);
+                world.holder.state() != State::Released || world.taken_at.is_none_or(left_before)
+            }),
+            Property::always("a release of one's own is no loss", |_, world: &World| {
+                !world.gave_back || !matches!(world.holder.state(), State::Lost(_))
+            }),
             Property::always("every wait ends", |_, world: &World| {
                 let goes_on = world.open.is_some() || world.wake.is_some();
                 world.calls.is_empty() || (world.holder.state() == State::Held && goes_on)
@@ -425,6 +508,8 @@ impl Model for Protocol {
             Property::sometimes(RENEWED, |_, world: &World| world.events[1]),
             Property::sometimes(LEARNED, |_, world: &World| world.events[2]),
             Property::sometimes(LATE, |_, world: &World| world.events[3]),
+            Property::sometimes(EXPLAINED, |_, world: &World| world.events[4]),
+            Property::sometimes(STOLEN, |_, world: &World| world.events[5]),
         ]
     }
 }
@@ -438,10 +523,12 @@ mod tests {
 
     #[test]
     fn holder_keeps_its_promises_within_small_bounds() {
-        let protocol = Protocol { bounds: Bounds::small() };
-        let must_see = protocol.must_see();
-        let checker = protocol.explored().spawn_bfs().join();
-        println!("{} states", checker.unique_state_count());
-        assert_eq!(failures(&checker, &must_see), Vec::<String>::new());
+        for bounds in Bounds::small() {
+            let protocol = Protocol { bounds };
+            let must_see = protocol.must_see();
+            let checker = protocol.explored().spawn_bfs().join();
+            println!("{}: {} states", bounds.name, checker.unique_state_count());
+            assert_eq!(failures(&checker, &must_see), Vec::<String>::new());
+        }
     }
 }

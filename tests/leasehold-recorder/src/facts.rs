@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use leasehold_client_core::Holder;
-use leasehold_client_core::holder::{Action, Beats, Event, Outcome, Reply, State, Step};
+use leasehold_client_core::holder::{Action, Beats, Event, Outcome, Reply, Return, State, Step};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -24,11 +24,13 @@ pub(crate) struct Facts {
     /// The callers that wait, and those that the end told.
     waiting: BTreeSet<u64>,
     ended: BTreeMap<u64, Outcome>,
+    /// What is known of the releases without an answer.
+    untold: BTreeSet<&'static str>,
 }
 
 impl Facts {
     /// All facts, each of which the committed traces show.
-    pub(crate) const ALL: [&'static str; 29] = [
+    pub(crate) const ALL: [&'static str; 40] = [
         "somebody waits",
         "a mark is remembered",
         "the last caller by hand leaves in a pause",
@@ -58,6 +60,18 @@ impl Facts {
         "a suspension during a heartbeat",
         "a heartbeat follows a suspension",
         "none does where the caller sends them",
+        // A loss that is told to a release is explained by an earlier one, or not.
+        "explained by a release that left within the lease",
+        "explained by a release of the last millisecond",
+        "explained by a release from before a suspension",
+        "explained by a release of an earlier call",
+        "not explained by a release that did not arrive",
+        "not explained by a release that left with the end",
+        "not explained by a release of a holder that held on",
+        "not explained by a release in doubt",
+        "not explained by a release after a suspension",
+        "not explained by a release of a later call after a suspension",
+        "not explained by a release between the lease and a suspension",
     ];
 
     /// Returns what a step shows.
@@ -130,8 +144,39 @@ impl Facts {
             branch == "suspended" && before.under_way().is_none() && after.under_way().is_some(),
             branch == "suspended" && is_manual && after.under_way().is_none(),
         ];
+        let mut facts: Vec<_> =
+            Self::ALL.into_iter().zip(shown).filter(|(_, is_shown)| *is_shown).map(|(fact, _)| fact).collect();
+        facts.extend(self.of_releases(before, event, branch));
         self.note(event, step, is_past);
-        Self::ALL.into_iter().zip(shown).filter(|(_, is_shown)| *is_shown).map(|(fact, _)| fact).collect()
+        facts
+    }
+
+    /// Returns what a release shows that tells of a loss.
+    fn of_releases(&mut self, before: &Holder<String>, event: &Event<String>, branch: &str) -> Vec<&'static str> {
+        let (until, is_again) = (before.until(), self.branches.contains(&"gives-back-again"));
+        let was_suspended =
+            self.branches.iter().rev().take_while(|name| **name != "gives-back").any(|name| *name == "suspended");
+        if let Event::Untold { sent, may_apply } = event {
+            self.untold.insert(match branch {
+                "may-be-given-back" if *sent + MS == until => "explained by a release of the last millisecond",
+                "may-be-given-back" if was_suspended => "explained by a release from before a suspension",
+                "may-be-given-back" => "explained by a release that left within the lease",
+                _ if !may_apply => "not explained by a release that did not arrive",
+                _ if *sent < until => "not explained by a release in doubt",
+                _ if was_suspended && is_again => "not explained by a release of a later call after a suspension",
+                _ if was_suspended && *sent > until => "not explained by a release between the lease and a suspension",
+                _ if was_suspended => "not explained by a release after a suspension",
+                _ if before.terms().holds_on => "not explained by a release of a holder that held on",
+                _ => "not explained by a release that left with the end",
+            });
+        }
+        match (event, branch) {
+            (Event::Returned(Return::Lost { .. }), "was-given-back") if is_again => {
+                vec!["explained by a release of an earlier call"]
+            }
+            (Event::Returned(Return::Lost { .. }), _) => self.untold.iter().copied().collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn note(&mut self, event: &Event<String>, step: &Step<String>, is_past: bool) {

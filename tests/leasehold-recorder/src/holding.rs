@@ -38,8 +38,10 @@ enum Happening {
     },
     /// The end of a send, unless it has one.
     End(u64, Result<Reply, Cause>),
-    /// A release arrives, or is lost.
-    GiveBack(bool),
+    /// A release arrives that left then, or is lost.
+    GiveBack(Duration, bool),
+    /// The release is tried again.
+    TryAgain,
     /// The belief is asked.
     Asked,
     /// The process stands still for this long. Its clock does, too, or it does not.
@@ -241,7 +243,13 @@ impl World {
     fn happens(&mut self, happening: Happening) {
         let is_frozen = self.now < self.thaws;
         match happening {
-            Happening::Event(_) | Happening::End(..) | Happening::Asked | Happening::Freeze(..) if is_frozen => {
+            Happening::Event(_)
+            | Happening::End(..)
+            | Happening::TryAgain
+            | Happening::Asked
+            | Happening::Freeze(..)
+                if is_frozen =>
+            {
                 self.plan(self.thaws, happening);
             }
             Happening::Event(event) => self.step(&event),
@@ -274,14 +282,26 @@ impl World {
                     self.plan(self.now + after, Happening::End(send, Ok(reply)));
                 }
             }
-            Happening::GiveBack(is_lost) => {
-                let end = if is_lost { Return::Failed } else { self.service.give_back(KEY, &self.name, self.now) };
+            Happening::GiveBack(sent, is_lost) => {
+                let is_carried_out = !is_lost || self.random.percent(50);
+                let end = is_carried_out.then(|| self.service.give_back(KEY, &self.name, self.now));
                 let answered = self.now + self.delay();
+                let end = end.filter(|_| !is_lost).unwrap_or(Return::Failed);
+                if end == Return::Failed {
+                    let may_apply = is_carried_out || self.random.percent(50);
+                    self.plan(answered, Happening::Event(Event::Untold { sent, may_apply }));
+                    if self.random.percent(50) {
+                        let again = answered + self.delay();
+                        self.plan(again, Happening::TryAgain);
+                        return;
+                    }
+                }
                 self.plan(answered, Happening::Event(Event::Returned(end)));
                 if end == Return::Failed && self.random.percent(60) {
                     self.plan(answered + 10 * MS, Happening::Event(Event::Release));
                 }
             }
+            Happening::TryAgain => self.try_to_give_back(),
             Happening::Asked => {
                 self.trace.lines.push(form::asked(&self.name, &self.holder, self.time()));
             }
@@ -377,12 +397,15 @@ impl World {
                     self.plan(self.now + 30 * MS, Happening::Event(event));
                 }
             }
-            Action::GiveBack { .. } => {
-                let (arrives, is_lost) = (self.now + self.delay(), self.random.percent(20));
-                self.plan(arrives, Happening::GiveBack(is_lost));
-            }
+            Action::GiveBack { .. } => self.try_to_give_back(),
             Action::Renewed { .. } | Action::AtRisk { .. } | Action::Lost { .. } => {}
         }
+    }
+
+    /// Sends a release.
+    fn try_to_give_back(&mut self) {
+        let (sent, arrives, is_lost) = (self.time(), self.now + self.delay(), self.random.percent(20));
+        self.plan(arrives, Happening::GiveBack(sent, is_lost));
     }
 
     /// Sends a heartbeat, whose fate the seed decides.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use facts::Facts;
 pub use holding::hold;
 use leasehold_client_core::{Branch, holder};
-pub use scripts::scripted;
+use scripts::scripted;
 pub use world::{Trace, run};
 
 /// A rule that has a file of traces, and the branches that show it.
@@ -39,10 +39,11 @@ const CALL: [Rule; 7] = [
     ("a-request-is-answered", &[]),
 ];
 /// The rules of a holder.
-const HOLDER: [Rule; 8] = [
+const HOLDER: [Rule; 9] = [
     ("belief-ends-with-a-suspension", &["suspended", "renewed-before-suspension", "forked"]),
     ("heartbeats-of-several-processes", &["superseded", "superseded-again", "ghost"]),
     ("a-holder-may-sit-out-an-outage", &["held-on", "renewed-too-late"]),
+    ("a-release-without-an-answer-may-explain-a-loss", &["was-given-back", "may-be-given-back", "still-to-give-back"]),
     ("a-loss-is-final", &["expired", "held-too-long", "lost-by-answer", "was-lost", "revoked"]),
     ("a-caller-renews-by-hand", &["asked", "queued", "asked-too-late"]),
     ("a-lease-is-at-risk", &["warned"]),

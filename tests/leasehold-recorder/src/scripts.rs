@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leasehold_client_core::holder::{Beats, Event, Grant, Reply, Terms};
-use leasehold_client_core::{Cause, Holder};
+use leasehold_client_core::holder::{Beats, Event, Grant, Reply, Return, Terms};
+use leasehold_client_core::{Cause, Holder, LossReason};
 use serde_json::json;
 
 use crate::chance::Draws;
@@ -38,6 +38,15 @@ fn superseded(send: u64, sequence: u64) -> Event<String> {
     answer(send, Reply::Superseded { sequence, token: Some(1) })
 }
 
+/// A try of the release that left then has no answer.
+fn untold(sent: u32, may_apply: bool) -> Event<String> {
+    Event::Untold { sent: MS * sent, may_apply }
+}
+
+fn lost() -> Event<String> {
+    Event::Returned(Return::Lost { reason: LossReason::TakenOver })
+}
+
 fn warn_at(left: u32) -> Event<String> {
     Event::WarnAt { left: Some(MS * left) }
 }
@@ -45,7 +54,7 @@ fn warn_at(left: u32) -> Event<String> {
 /// The scripts, each of which begins at the grant. A heartbeat is due after a quarter of a second at the latest.
 #[rustfmt::skip]
 fn scripts() -> Vec<Script> {
-    use Event::{Leave, Release, Start, Suspended, Tick};
+    use Event::{Leave, Release, Returned, Start, Suspended, Tick};
     let kept = Terms { longest: LEASE * 5, ..Terms::default() };
     let by_hand = Terms { beats: Beats::Manual, ..kept };
     let held_on = Terms { holds_on: true, ..kept };
@@ -113,11 +122,50 @@ fn scripts() -> Vec<Script> {
         ("caller-by-hand-is-suspended", by_hand, vec![
             (0, Start), (100, Suspended), (110, renew(1)), (120, answer(1, RENEWED)),
         ]),
+        ("release-explains-a-loss", kept, vec![
+            (0, Start), (100, Release), (600, untold(100, true)), (700, lost()),
+        ]),
+        ("release-of-an-earlier-call-explains-a-loss", kept, vec![
+            (0, Start), (100, Release), (600, untold(100, true)), (610, Returned(Return::Failed)), (1500, Release),
+            (1510, lost()),
+        ]),
+        ("release-of-the-last-millisecond-explains-a-loss", kept, vec![
+            (0, Start), (100, Release), (110, untold(100, false)), (1600, untold(999, true)), (1700, lost()),
+        ]),
+        ("release-from-before-a-suspension-explains-a-loss", kept, vec![
+            (0, Start), (100, Release), (200, Suspended), (600, untold(100, true)), (700, lost()),
+        ]),
+        ("release-that-did-not-arrive-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (110, untold(100, false)), (700, lost()),
+        ]),
+        ("release-after-the-lease-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (110, untold(100, false)), (1600, untold(1000, true)), (1700, lost()),
+        ]),
+        ("release-of-a-holder-that-held-on-explains-no-loss", held_on, vec![
+            (0, Start), (250, Tick), (500, timed_out(1)), (1100, Release), (1600, untold(1100, true)), (1700, lost()),
+        ]),
+        ("release-in-doubt-explains-no-loss", by_hand, vec![
+            (0, Start), (100, Suspended), (110, Release), (600, untold(110, true)), (700, lost()),
+        ]),
+        ("release-after-a-suspension-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (110, untold(100, false)), (200, Suspended), (600, untold(200, true)),
+            (700, lost()),
+        ]),
+        ("release-of-a-later-call-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (110, untold(100, false)), (120, Returned(Return::Failed)), (200, Suspended),
+            (210, Release), (600, untold(210, true)), (700, lost()),
+        ]),
+        ("suspension-after-the-lease-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (2000, Suspended), (2100, untold(1500, true)), (2200, lost()),
+        ]),
+        ("release-is-not-under-way", kept, vec![
+            (0, Start), (100, untold(100, true)), (110, Release), (120, lost()),
+        ]),
     ]
 }
 
 /// Runs the scripts, and returns their traces.
-pub fn scripted() -> impl Iterator<Item = Trace> {
+pub(crate) fn scripted() -> impl Iterator<Item = Trace> {
     scripts().into_iter().enumerate().map(|(seed, (name, terms, events))| {
         let grant = Grant { sent: Duration::ZERO, lease: LEASE, token: 1, sequence: 1 };
         let name = format!("holder-{name}");

@@ -11,7 +11,7 @@ from ._messages import Call, read
 from ._payload import payload_base64, payload_text
 from ._telemetry import Telemetry
 from ._timing import lease_to_ms, request_timeout
-from .errors import Superseded
+from .errors import LockLost, Superseded
 from .model import (
     Ended,
     Grant,
@@ -129,7 +129,7 @@ class Api:
             "completedTtlMs": None if leaving.completed_ttl is None else math.ceil(leaving.completed_ttl * 1000),
         }
         call = Call("POST", "/v1/release", request)
-        ended = await self._send(call, timeout, Ended.of)
+        ended = await self._release(call, timeout, Ended.of)
         # If the transport repeated the request, the earlier call may be this one.
         return Ended("released", ended.wanted) if call.was_repeated and ended.outcome == "replayed" else ended
 
@@ -159,7 +159,7 @@ class Api:
         """Gives permits back, or withdraws a ticket."""
         request: _wire.ReleasePermitsRequest = {"key": name[0], "sortKey": name[1], "leaseId": lease_id}
         call = Call("POST", "/v1/semaphore/release", request)
-        released: ReleaseOutcome = await self._send(call, timeout, outcome)
+        released: ReleaseOutcome = await self._release(call, timeout, outcome)
         return "released" if call.was_repeated and released == "replayed" else released
 
     async def break_entry(self, name: LockName, holder_id: str, version: str, timeout: float) -> ReleaseOutcome:
@@ -239,6 +239,13 @@ class Api:
             answer = await self.transport.send(call, timeout)
             self.memory.answered = True
             return read(call, answer, make)
+
+    async def _release(self, call: Call, timeout: float, make: Callable[[Any], T]) -> T:
+        try:
+            return await self._send(call, timeout, make)
+        except LockLost as error:
+            error._was_repeated = call.was_repeated
+            raise
 
     def is_unreached(self, error: Unavailable) -> bool:
         """Whether no connection could be made, and there was no answer to any request so far."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from .errors import InvalidRequest
@@ -20,9 +21,14 @@ Kind: TypeAlias = Literal["function", "coroutine function", "generator function"
 
 _AT_ONCE = "let it do all its work before it returns"
 
+_LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
+"""What runs code of the caller's when it is read. Other iterators, such as an open file, have nothing to do."""
+
 
 def check_body(function: Callable[..., Any], field: str, *takes: Kind) -> Kind | None:
     """Refuses a function of another kind than the caller takes. Returns its kind, or `None` if that does not show."""
+    if not callable(function):
+        raise InvalidRequest(f"must be a function, not {function!r}", field)
     kind = _kind_of(function)
     if kind is None or kind in takes:
         return kind
@@ -36,7 +42,7 @@ def check_body(function: Callable[..., Any], field: str, *takes: Kind) -> Kind |
 
 def finished(function: Callable[..., Any], result: T) -> T:
     """Returns the result of a function, unless work is still to be done for it."""
-    if inspect.isawaitable(result) or isinstance(result, (Iterator, AsyncIterator)):
+    if inspect.isawaitable(result) or isinstance(result, _LAZY):
         if inspect.iscoroutine(result):
             result.close()
         kind = type(result).__name__

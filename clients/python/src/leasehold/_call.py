@@ -287,9 +287,9 @@ class Call(Generic[R]):
             case WasSuperseded(sequence):
                 branch, ending = "superseded", sequence
             case _:
-                may_apply = end.may_apply if isinstance(end, Retryable) else end in ("cut-off", "timed-out")
-                branch = "may-apply" if may_apply else "did-not-arrive"
-                ending = "may-apply" if may_apply else "untold"
+                arrives = may_apply(end)
+                branch = "may-apply" if arrives else "did-not-arrive"
+                ending = "may-apply" if arrives else "untold"
         self.numbers.ended(ending)
         if branch == "lease-id-ended":
             # A late copy is refused. Of several locks, others may be the lease id's.
@@ -388,6 +388,13 @@ class Call(Generic[R]):
         self._failures += 1
         next_try = now + backoff_ms(self._failures, retry_after, chance.fraction("backoff"))
         return next_try if self._end is None or next_try < self._end else None
+
+
+def may_apply(end: Reply | Cause) -> bool | None:
+    """Whether the request may be carried out all the same; `None`: the answer tells its end."""
+    if isinstance(end, str):
+        return end in ("cut-off", "timed-out")
+    return end.may_apply if isinstance(end, Retryable) else None
 
 
 def _retryable(end: Reply | Cause) -> int | None:

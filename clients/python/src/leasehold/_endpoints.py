@@ -1,5 +1,5 @@
-"""The endpoints of one service, of which one is current. Where it gives no answer, the next one is asked (C11 of
-docs/client.md)."""
+"""The endpoints of one service, of which one is current. Where it gives no answer of the service's, the next one is
+asked (C11 of docs/client.md)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _places(place: Place) -> Sequence[str | Service]:
     if isinstance(place, str) and "," in place:
         # A variable of the environment has the URLs with commas between them.
         place = [url.strip() for url in place.split(",") if url.strip()]
-    if isinstance(place, str) or not isinstance(place, Sequence):
+    if isinstance(place, (str, bytes)) or not isinstance(place, Sequence):
         return [place]
     if not place:
         raise InvalidRequest("must name an endpoint", "base_url")
@@ -92,14 +92,17 @@ class Endpoints:
             self._current = (at + 1) % len(self._transports)
 
     def _trouble(self, at: int, call: Call, answer: Answer) -> str | None:
-        """What is wrong with an endpoint whose service is there, and cannot reach its table. Raises `Unavailable` for
-        the answer of a gateway that does not say when to return."""
-        if answer.status < 500:
-            return None
-        problem = answer.document if isinstance(answer.document, dict) else {}
+        """What is wrong with an endpoint where the next try goes to the next one after a pause: the service is there,
+        and cannot reach its table; or a gateway says when to return. Raises `Unavailable` for the answer of another
+        program that does not."""
+        status, document = answer.status, answer.document
+        problem = document if isinstance(document, dict) else {}
         text = f"no answer from {self._urls[at]}: {refusal(call, answer)}"
-        if problem.get("status") == answer.status:
+        if problem.get("status") == status and "type" in problem:
             return text if problem.get("type") == "unavailable" else None
-        if retry_after(answer.headers.get("Retry-After")) > 0:
+        is_result = status == 200 and isinstance(document, dict)
+        if is_result or (400 <= status < 500 and status != 408):
             return None
+        if status >= 400 and retry_after(answer.headers.get("Retry-After")) > 0:
+            return text
         raise Unavailable(text)

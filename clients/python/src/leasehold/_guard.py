@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from ._api import HeartbeatContent, Leaving
+from ._call import may_apply
 from ._core import end_of
 from ._durations import Duration, seconds_of
 from ._holder import (
@@ -31,6 +32,7 @@ from ._holder import (
     TakeOver,
     TellLost,
     TokenSuperseded,
+    Untold,
     WakeAt,
     WarnAt,
     WasLost,
@@ -401,24 +403,38 @@ class BaseGuard(Keeping):
         lease = give_back.lease / 1000
 
         async def send() -> None:
-            done: Returned = Returned("failed")
+            done = Returned("failed")
+            loss: LockLost | None = None
             try:
-                await self._core.repeat(partial(self._send_release, leaving=this), lease=lease, deadline=deadline)
+                await self._core.repeat(partial(self._try_release, leaving=this), lease=lease, deadline=deadline)
                 done = Returned("done")
             except LockLost as error:
-                self._told, done = error, Returned(WasLost(error.reason))
-                raise
+                self._told = loss = error
+                done = Returned(WasLost(error.reason))
             finally:
                 with self._state:
                     returning, self._returning = self._returning, None
                     self._step(done)
                 if returning is not None:
                     returning.set()
+            if loss is not None and self._holder.state == "lost":
+                raise loss
 
         try:
             await self._core.runtime.finish(send)
         finally:
             self._end_turn()
+
+    async def _try_release(self, timeout: float, leaving: Leaving) -> None:
+        sent = self._now()
+        try:
+            await self._send_release(timeout, leaving)
+        except BaseException as error:
+            was_repeated = isinstance(error, LockLost) and error._was_repeated
+            arrives = True if was_repeated else may_apply(end_of(error))
+            if arrives is not None:
+                self._step(Untold(sent, arrives))
+            raise
 
     def _give_back(self) -> GiveBack | None:
         """Ends the hold. Returns what is to be released, unless it is lost, released, or being released."""
@@ -559,7 +575,8 @@ class BaseGuard(Keeping):
                 raise
         was_under_way = self._holder.under_way == send.send  # no release crossed with it
         following, _ = self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))
-        if error is not None and was_under_way:
+        # A loss is told once, by `_lost`.
+        if error is not None and was_under_way and not isinstance(error, LockLost):
             _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
         return following
 

@@ -136,6 +136,15 @@ class WarnAt:
 
 
 @dataclass(frozen=True)
+class Untold:
+    """A try of the release, which was sent then, has no answer that tells its end. The next try, or `Returned`,
+    follows. `may_apply`: it may be carried out all the same."""
+
+    sent: int
+    may_apply: bool
+
+
+@dataclass(frozen=True)
 class Returned:
     """The release came to its end. `failed`: it may be tried again."""
 
@@ -154,6 +163,7 @@ Event: TypeAlias = (
     | Leave
     | BeatEnded
     | WarnAt
+    | Untold
     | Returned
     | Revoke
     | Literal["start", "tick", "release", "detach", "suspended", "forked"]
@@ -278,6 +288,7 @@ class Holder(Generic[R]):
         self._renumbered = False  # the last answer was about the number of its heartbeat, and not about the lock
         self._risks: list[_Risk] = []
         self._suspended: int | None = None  # the last number before a suspension
+        self._may_be_given_back = False  # a release that left within the lease has no answer
         self._wake: int | None = None
 
     def valid(self, now: int) -> bool:
@@ -361,6 +372,12 @@ class Holder(Generic[R]):
                 return "gives-back-again"
             case "release":
                 return "nothing-to-give-back"
+            case Untold(sent, may_apply) if self.state == "releasing":
+                # A release that left later may have met another holder.
+                if not may_apply or self._suspended is not None or sent >= self.until:
+                    return "still-to-give-back"
+                self._may_be_given_back = True
+                return "may-be-given-back"
             case Returned(end) if self.state == "releasing":
                 return self._returned(end, actions)
             case "detach" if held:
@@ -375,6 +392,10 @@ class Holder(Generic[R]):
                 self._suspended = self.numbers.last
                 if self.under_way is None and self.terms.beats != "manual":
                     self._beat(now, chance, actions)
+                return "suspended"
+            case "suspended" if self.state in ("releasing", "unreleased"):
+                # The clock does not show that a later release leaves after the lease.
+                self.until = min(self.until, now)
                 return "suspended"
             case "forked" if held:
                 self._lose("forked", actions)
@@ -538,6 +559,9 @@ class Holder(Generic[R]):
         return GiveBack(self.lease, leave_bound_ms(self.remaining(now)))
 
     def _returned(self, end: Literal["done", "failed"] | WasLost, actions: list[Action[R]]) -> str:
+        if isinstance(end, WasLost) and self._may_be_given_back:
+            self.state = "released"
+            return "was-given-back"
         if isinstance(end, WasLost):
             self._lose(end.reason, actions)
             return "was-lost"

@@ -37,6 +37,7 @@ class HttpTransport:
         self._service = service
         self._make_pool = make_pool or partial(_default_pool, service.url, tls)
         self._pool = self._make_pool()
+        self._answered = False
 
     def reset(self) -> None:
         self._pool = self._make_pool()
@@ -60,19 +61,21 @@ class HttpTransport:
                     retries=False,
                     redirect=False,
                 )
+                self._answered = True
                 return self._service.answer(got.status, got.headers, got.data)
             except (LocationParseError, LocationValueError) as error:
                 raise InvalidRequest(str(error), "base_url") from error
             except ProtocolError as error:
                 # Without a new connection, the request went out on an idle one, which the server had closed.
                 if monotonic() >= deadline or self._connections(request.url) != connections:
-                    raise unavailable(request.url, error) from error
+                    raise unavailable(request.url, error, answered=self._answered) from error
                 call.was_repeated = True
             except HTTPError as error:
                 # The first sending may have been carried out, although there is nobody for the second.
-                raise unavailable(request.url, error, sent=call.was_repeated or not _never_connected(error)) from error
+                sent = call.was_repeated or not _never_connected(error)
+                raise unavailable(request.url, error, answered=self._answered, sent=sent) from error
             except OSError as error:
-                raise unavailable(request.url, error) from error
+                raise unavailable(request.url, error, answered=self._answered) from error
 
     def _connections(self, url: str) -> int:
         """The number of connections made to the service so far."""

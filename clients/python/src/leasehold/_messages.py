@@ -196,7 +196,7 @@ def _checked_url(base_url: str) -> str:
 
 def _one_line(token: Token) -> str:
     """The token, which no error message repeats."""
-    text = token if isinstance(token, str) else token()
+    text = token() if callable(token) else token
     if not isinstance(text, str) or not text:
         raise InvalidRequest("must be a text that is not empty", "token")
     if not (text.isascii() and text.isprintable()):
@@ -213,22 +213,26 @@ def _check_header(name: object, value: object) -> None:
 
 def content_of(members: Mapping[str, object]) -> bytes:
     """The members as JSON. Raises `InvalidRequest` for what JSON does not have."""
+    return b"{%s}" % b",".join(json_of(name) + b":" + json_of(value, name) for name, value in members.items())
+
+
+def json_of(value: object, field: str | None = None, *, canonical: bool = False) -> bytes:
+    """The JSON of a value of the caller's, without escapes; `canonical`: one JSON for dictionaries that are equal.
+    Raises `InvalidRequest` for what JSON does not have: `NaN`, half of a surrogate pair, an object."""
     try:
-        return json.dumps(members, allow_nan=False).encode()
+        return json.dumps(
+            value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=canonical
+        ).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"is not Unicode: {error.object[error.start : error.end]!r}", field) from error
     except (TypeError, ValueError, RecursionError) as error:
-        name = next((name for name, value in members.items() if not _is_json(value)), None)
-        raise InvalidRequest(f"is not JSON: {error}", name) from error
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
+        raise InvalidRequest(f"is not JSON: {error}", field) from error
 
 
 def _query(members: Mapping[str, object]) -> str:
+    for name in ("key", "sortKey"):
+        if not isinstance(members.get(name, ""), str):
+            raise InvalidRequest(f"must be a text, not {members[name]!r}", "sort_key" if name == "sortKey" else name)
     try:
         # quote, not quote_plus: signers and the service must agree on what a space is.
         return urlencode(members, quote_via=quote, safe="")
@@ -245,12 +249,14 @@ def parsed(content: bytes | str) -> object:
     return document
 
 
-def unavailable(url: str, error: BaseException, *, sent: bool = True) -> Unavailable:
-    """The error of a request without an answer. It names the URL, without its query, and the reason."""
+def unavailable(url: str, error: BaseException, *, answered: bool = False, sent: bool = True) -> Unavailable:
+    """The error of a request without an answer. It names the URL, without its query, and the reason; and the advice for
+    a URL that may be wrong, unless an answer came from there before (`answered`)."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     reason = _reason(error)
-    failure = Unavailable(f"no answer from {place}: {reason}{_advice(parts, reason, sent)}", sent=sent)
+    advice = "" if answered else _advice(parts, reason, sent)
+    failure = Unavailable(f"no answer from {place}: {reason}{advice}", sent=sent)
     failure._is_answer = False
     return failure
 

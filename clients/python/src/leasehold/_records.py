@@ -14,6 +14,7 @@ from typing import Any
 
 from ._acquisition import Held
 from ._api import Leaving
+from ._messages import json_of
 from .errors import CorruptRecord, InvalidRequest, OccurrenceDone, PayloadMismatch
 from .guard import Guard
 from .model import LockView
@@ -27,8 +28,7 @@ LARGEST = 256 * 1024
 
 def hash_of(payload: Any) -> str:
     """The SHA-256 of a payload's JSON, whose members may come in any order."""
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json_of(payload, "payload", canonical=True)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,10 @@ class Record:
 
     def text(self) -> str:
         """The data. Raises `InvalidRequest` for a result that is too large."""
-        document = {"payload": self.payload, "until": self.until, "result": self.result}
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-        if len(text.encode()) > LARGEST:
+        content = json_of({"payload": self.payload, "until": self.until, "result": self.result}, "result")
+        if len(content) > LARGEST:
             raise InvalidRequest("is too large: a record has at most 256 KiB", "result")
-        return text
+        return content.decode()
 
     def compare(self, payload: str, key: str) -> None:
         """Raises `PayloadMismatch`."""

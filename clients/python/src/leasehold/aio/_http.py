@@ -35,6 +35,7 @@ class HttpxTransport:
         self._under_way = 0
         self._room: anyio.Semaphore | None = None  # made in the event loop
         self._is_closed = False
+        self._answered = False
 
     def reset(self) -> None:
         self._client, self._under_way, self._room = self._make_client(), 0, None
@@ -75,7 +76,7 @@ class HttpxTransport:
                 await self._room.acquire()
         except TimeoutError as error:
             busy = TimeoutError(f"{_MOST_AT_ONCE} requests of this client are under way")
-            raise unavailable(self._service.url, busy, sent=False) from error
+            raise unavailable(self._service.url, busy, answered=self._answered, sent=False) from error
         return self._room
 
     async def _exchange(self, call: Call, deadline: float) -> Answer:
@@ -85,19 +86,20 @@ class HttpxTransport:
             try:
                 with anyio.fail_after(max(0.001, deadline - monotonic())):
                     got = await self._once(request, events)
+                self._answered = True
                 return self._service.answer(got.status_code, got.headers, got.content)
             except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
                 raise InvalidRequest(str(error), "base_url") from error
             except TimeoutError as error:
-                raise unavailable(request.url, TimeoutError("timed out")) from error
+                raise unavailable(request.url, TimeoutError("timed out"), answered=self._answered) from error
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
                 # Without a new connection, the request went out on an idle one, which the server had closed.
                 if not events or "connection.connect_tcp.started" in events:
-                    raise unavailable(request.url, error) from error
+                    raise unavailable(request.url, error, answered=self._answered) from error
                 call.was_repeated = True
             except (httpx.HTTPError, OSError) as error:  # an alert of TLS comes as it is
                 sent = call.was_repeated or not isinstance(error, _NOT_SENT)
-                raise unavailable(request.url, error, sent=sent) from error
+                raise unavailable(request.url, error, answered=self._answered, sent=sent) from error
 
     async def _request(self, call: Call) -> Request:
         if self._service.calls_out:

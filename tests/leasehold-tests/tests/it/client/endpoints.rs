@@ -35,6 +35,8 @@ enum Mood {
     Silent,
     /// Answers by itself: status, `Retry-After`, body.
     Answers(u16, Option<&'static str>, Value),
+    /// Answers with a page.
+    Pages(u16),
 }
 
 /// A stack in a region, which can end at once.
@@ -63,6 +65,10 @@ impl Region {
                     Mood::Answers(status, retry_after, body) => {
                         let status = StatusCode::from_u16(status).expect("a status");
                         (status, retry_after.map(|pause| [("retry-after", pause)]), Json(body)).into_response()
+                    }
+                    Mood::Pages(status) => {
+                        let status = StatusCode::from_u16(status).expect("a status");
+                        (status, [("location", "/elsewhere")], "<html>no</html>").into_response()
                     }
                 }
             }
@@ -260,7 +266,18 @@ async fn gateway_is_passed_and_an_answer_is_not() {
         (Mood::Answers(504, None, json!("late")), true),
         // The service cannot reach its table.
         (Mood::Answers(503, Some("1"), own(503, "unavailable")), true),
-        (Mood::Answers(503, Some("2"), foreign()), false),
+        // A gateway's, after its pause.
+        (Mood::Answers(503, Some("2"), foreign()), true),
+        (Mood::Answers(408, Some("2"), foreign()), true),
+        // Another program's.
+        (Mood::Answers(408, None, foreign()), true),
+        (Mood::Answers(200, None, json!([])), true),
+        (Mood::Pages(200), true),
+        (Mood::Pages(302), true),
+        (Mood::Answers(307, Some("2"), foreign()), true),
+        (Mood::Answers(401, None, foreign()), false),
+        (Mood::Answers(413, None, foreign()), false),
+        (Mood::Answers(429, Some("1"), foreign()), false),
         (Mood::Answers(429, Some("1"), own(429, "throttled")), false),
         (Mood::Answers(429, None, foreign()), false),
         (Mood::Answers(500, None, own(500, "misconfigured")), false),
@@ -277,6 +294,18 @@ async fn gateway_is_passed_and_an_answer_is_not() {
         }
         let counts = (first.paths().len(), second.paths().len());
         assert_eq!(counts, if passes { (1, 1) } else { (2, 0) }, "{mood:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire_passes_an_endpoint_of_another_program() {
+    let late = Mood::Answers(503, Some("1"), json!({ "message": "Service Unavailable" }));
+    for mood in [Mood::Pages(200), Mood::Pages(301), Mood::Pages(408), late] {
+        let (first, second) = regions().await;
+        first.feels(mood.clone());
+        granted(&client(&first, &second), "Moe").await.release().await.expect("held");
+        assert_eq!(first.bodies("/v1/acquire").len(), 1, "{mood:?}");
+        assert_eq!(first.bodies("/v1/acquire"), second.bodies("/v1/acquire"), "{mood:?}");
     }
 }
 

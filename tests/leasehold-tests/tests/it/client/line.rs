@@ -265,3 +265,29 @@ async fn waiters_in_line_learn_at_once_that_their_client_was_closed() {
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
+
+#[tokio::test(start_paused = true)]
+async fn reentrant_requests_share_the_lock_that_one_of_them_waited_for() {
+    let (world, _network, client) = one().await;
+    let other = granted(&world.client("other"), "Moe").await;
+    let request = || LockRequest::new("Moe").reentrant().wait(Wait::AtMost(LEASE));
+    let (first, second) = (waiter_with(&client, request()).await, waiter_with(&client, request()).await);
+    other.release().await.expect("held");
+    let guard = first.await.expect("no panic").expect("granted");
+    let again = second.await.expect("no panic").expect("shared");
+    assert_eq!(again.fencing_token(), guard.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_in_line_is_not_told_of_a_hold_that_was_lost() {
+    let (world, _network, client) = one().await;
+    let lost = granted(&client, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    let (operator, other) = (world.client("operator"), world.client("other"));
+    operator.break_lock("Moe", lost.record_version_number()).await.expect("held");
+    let _other = granted(&other, "Moe").await;
+    let _head = waiter(&client).await;
+    lost.renew().await.expect_err("broken");
+    sleep(MOMENT).await;
+    let Held { lock, .. } = held(&client, LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 3))).await;
+    assert_eq!((lock.owner_name.as_str(), lost.valid()), ("other", false));
+}
