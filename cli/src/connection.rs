@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
+use axum::http::Uri;
 use clap::Args;
 use leasehold_api::logging::{LevelFilter, LogFormat, init_logging};
 use leasehold_client::{Client, HttpTransport, LambdaTransport, SigV4, Transport};
@@ -61,7 +62,7 @@ pub(crate) struct ConnectionArgs {
     dynamodb_table: Option<String>,
 
     /// The URL of DynamoDB. Default: the endpoint of the region in the AWS configuration.
-    #[arg(long, value_name = "URL", requires = "dynamodb_table")]
+    #[arg(long, value_name = "URL", requires = "dynamodb_table", value_parser = endpoint)]
     dynamodb_endpoint: Option<String>,
 
     /// The name of the table's partition key.
@@ -252,6 +253,15 @@ impl ConnectionArgs {
         let refused = |sentence| Failure::new(status::MISCONFIGURED, "misconfigured", sentence);
         service.check_regions(&dynamodb, table).await.map_err(refused)
     }
+}
+
+/// Checks the URL of DynamoDB.
+pub(crate) fn endpoint(text: &str) -> Result<String, String> {
+    let url = text.parse::<Uri>().ok();
+    let is_web = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https")) && !text.contains('@');
+    url.filter(is_web)
+        .map(|_| text.to_owned())
+        .ok_or_else(|| "write a URL such as http://127.0.0.1:8000, without a user or a password".to_owned())
 }
 
 /// The known region, or that of the configuration.

@@ -6,11 +6,11 @@ pub(crate) use leasehold_agent::duration::{parse, parse_or_zero, show};
 use leasehold_client::Wait;
 use nix::time::{ClockId, clock_gettime};
 
-/// Reads the length of a wait: a duration, or `forever`.
+/// Reads the length of a wait: a duration, nothing, or `forever`.
 pub(crate) fn parse_wait(text: &str) -> Result<Wait, String> {
     match text {
         "forever" => Ok(Wait::Forever),
-        _ => parse(text).map(Wait::AtMost).map_err(|error| format!("{error}, or `forever`")),
+        _ => parse_or_zero(text).map(Wait::AtMost).map_err(|error| format!("{error}, or `forever`")),
     }
 }
 
@@ -50,6 +50,7 @@ mod tests {
     fn wait_may_be_endless() {
         assert_eq!(parse_wait("forever"), Ok(Wait::Forever));
         assert_eq!(parse_wait("5m"), Ok(Wait::AtMost(Duration::from_mins(5))));
+        assert_eq!(parse_wait("0s"), Ok(Wait::AtMost(Duration::ZERO)));
         assert!(parse_wait("always").is_err());
     }
 }

@@ -212,10 +212,7 @@ pub(crate) fn sentence(error: &leasehold_client::Error) -> String {
         return format!("{} is already done, up to {}", output::plain(&lock.key), output::plain(last));
     }
     let cause = error.source().and_then(|source| source.downcast_ref::<TransportError>());
-    let message = match cause {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    };
+    let message = error.in_full();
     let hint = match error.kind() {
         // Only a failed connection has a cause of its own; an invalid request has none.
         ErrorKind::Unavailable

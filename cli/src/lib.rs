@@ -31,6 +31,7 @@ pub mod fenced_store;
 mod grant;
 mod live_line;
 mod lock_args;
+mod numbers;
 mod observations;
 mod output;
 mod processes;

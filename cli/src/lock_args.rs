@@ -120,8 +120,8 @@ pub(crate) use asking;
 /// How to ask for a lock, and how long to wait for it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RequestArgs {
-    /// Wait this long for a held lock, or `forever`. Default: the holder's lease and two seconds, which outlives a dead
-    /// holder. A service that cannot be reached is tried for this time, too: by default for 1.5 s only.
+    /// Wait this long for a held lock, or `forever`; `0s` asks once. Default: the holder's lease and two seconds, which
+    /// outlives a dead holder. A service that cannot be reached is tried for this time, too: by default for 1.5 s only.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_wait, conflicts_with_all = ["no_wait", "extend"])]
     wait: Option<Wait>,
 

@@ -7,15 +7,20 @@ use std::time::Duration;
 
 use leasehold_client::Waiting;
 use leasehold_client::wire::Lock;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connection::{CommonArgs, SILENCE};
-use crate::duration::show_seconds;
+use crate::duration::{show, show_seconds};
 use crate::live_line::LiveLine;
 use crate::output::{can_draw, note, plain};
 
 /// The shortest wait that gets a spinner.
 const UNNOTICED: Duration = Duration::from_millis(300);
+/// The time after which a wait that goes on is told once more. Each further pause is twice as long, up to the longest.
+const AGAIN: Duration = Duration::from_secs(30);
+const SELDOM: Duration = Duration::from_mins(10);
+/// The age of the last answer after which it is told that none came since. An answer comes at least once a second.
+const OLD: Duration = Duration::from_secs(5);
 /// The width of a name.
 const NAME_WIDTH: usize = 30;
 
@@ -29,6 +34,7 @@ pub(crate) struct Indicator<'a> {
 /// The state in the last answer.
 #[derive(Clone)]
 struct Seen {
+    at: Instant,
     /// The holders, in words.
     holders: String,
     /// The time at which a plain lock is stale. Each holder of permits has a time of its own.
@@ -62,6 +68,7 @@ impl<'a> Indicator<'a> {
                 note(&format!("leasehold: waiting for {name}, {holders}"));
             }
             *seen = Some(Seen {
+                at: now,
                 holders,
                 stale_at: waiting.lock.semaphore.is_none().then(|| now + waiting.stale_in),
                 gives_up_at: waiting.gives_up_in.and_then(|left| now.checked_add(left)),
@@ -69,9 +76,9 @@ impl<'a> Indicator<'a> {
         }
     }
 
-    /// Awaits `work`. A long wait is shown: by a spinner on a terminal, elsewhere by a line if no answer came.
+    /// Awaits `work`. A long wait is shown: by a spinner on a terminal, elsewhere by a line now and then.
     pub(crate) async fn show_during<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
+        let (mut work, began) = (pin!(work), Instant::now());
         if self.common.output.quiet {
             return work.await;
         }
@@ -79,11 +86,34 @@ impl<'a> Indicator<'a> {
         if let Ok(done) = timeout(if draw { UNNOTICED } else { SILENCE }, &mut work).await {
             return done;
         }
-        let _spinner = draw.then(|| self.spinner());
-        if !draw && self.seen.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+        if draw {
+            let _spinner = self.spinner();
+            return work.await;
+        }
+        if self.seen().is_none() {
             self.common.tell_of_silence();
         }
-        work.await
+        telling(work, began, |waited| note(&format!("leasehold: {}", self.still(waited)))).await
+    }
+
+    /// Describes a wait that goes on.
+    fn still(&self, waited: Duration) -> String {
+        let (waited, place) = (show(Duration::from_secs(waited.as_secs())), self.common.place());
+        let Some(Seen { at, holders, gives_up_at, .. }) = self.seen() else {
+            return format!("still no good answer from {place} after {waited}; trying again");
+        };
+        let mut text = format!("still waiting for {} after {waited}, {holders}", self.name);
+        if at.elapsed() >= OLD {
+            text += &format!("; no good answer from {place} for {}", show_seconds(at.elapsed()));
+        }
+        match gives_up_at.map(|then| then.saturating_duration_since(Instant::now())) {
+            Some(left) => text + &format!("; giving up in {}", show_seconds(left)),
+            None => text,
+        }
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn spinner(&self) -> LiveLine {
@@ -95,12 +125,29 @@ impl<'a> Indicator<'a> {
     }
 }
 
+/// Awaits `work`, and tells now and then for how long.
+async fn telling<T>(work: impl Future<Output = T>, began: Instant, mut tell: impl FnMut(Duration)) -> T {
+    let (mut work, mut at, mut pause) = (pin!(work), began + AGAIN, AGAIN);
+    loop {
+        if let Ok(done) = timeout_at(at, &mut work).await {
+            return done;
+        }
+        tell(began.elapsed());
+        pause = (pause * 2).min(SELDOM);
+        at += pause;
+    }
+}
+
 fn describe(line: &mut String, name: &str, seen: Option<&Seen>) -> fmt::Result {
     let Some(seen) = seen else { return write!(line, "asking for {name}; no good answer yet") };
     let until = |then: Instant| then.saturating_duration_since(Instant::now());
     write!(line, "waiting for {name}, {}", seen.holders)?;
+    if seen.at.elapsed() >= OLD {
+        write!(line, "; no good answer for {}", show_seconds(seen.at.elapsed()))?;
+    }
     match seen.stale_at.map(until) {
         None => {}
+        Some(Duration::ZERO) if seen.at.elapsed() >= OLD => {}
         Some(Duration::ZERO) => write!(line, "; taking over")?,
         Some(left) => write!(line, "; stale in {} if it is dead", show_seconds(left))?,
     }
@@ -130,4 +177,19 @@ fn shorten(name: &str) -> String {
         return name;
     }
     name.chars().take(NAME_WIDTH - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_that_goes_on_is_told_less_and_less_often() {
+        let mut told = Vec::new();
+        let began = Instant::now();
+        telling(sleep(Duration::from_mins(60)), began, |waited| told.push(waited.as_secs())).await;
+        assert_eq!(told, [30, 90, 210, 450, 930, 1530, 2130, 2730, 3330]);
+    }
 }

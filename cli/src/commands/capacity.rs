@@ -7,6 +7,7 @@ use leasehold_protocol::semaphore::MAX_PERMITS;
 use crate::Failure;
 use crate::connection::CommonArgs;
 use crate::lock_args::LockArgs;
+use crate::numbers::whole;
 use crate::output::plain;
 
 /// Change how many permits a semaphore has.
@@ -19,7 +20,7 @@ pub(crate) struct CapacityArgs {
     lock: LockArgs,
 
     /// How many permits there are to be.
-    #[arg(value_name = "PERMITS", value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
+    #[arg(value_name = "PERMITS", value_parser = whole::<u64>(1..=MAX_PERMITS))]
     capacity: u64,
 
     /// The capacity that you saw, as `get` prints it. Without it, the semaphore is read first.

@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 use crate::Failure;
 use crate::connection::CommonArgs;
+use crate::numbers::whole;
 
 /// Largest request of the page: a break, with a key and a sort key.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -36,7 +37,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {
     /// Port of the loopback interface for the page. Port 0 takes any free one.
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = whole::<u16>(0..=u16::MAX.into()))]
     port: u16,
 
     #[command(flatten)]

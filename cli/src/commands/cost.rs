@@ -2,6 +2,7 @@
 //!
 //! The prices and the assumptions stand here once. A test holds the figures of the documentation to them.
 
+use std::iter::successors;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::duration;
+use crate::numbers::whole;
 use crate::output::{print, print_json};
 
 /// A list price of us-east-1, without free tiers.
@@ -58,6 +60,8 @@ const CYCLE: f64 = 2.0;
 const HOUR: f64 = 3600.0;
 const MONTH_HOURS: f64 = 730.0;
 const MILLION: f64 = 1e6;
+/// The highest number of cycles that is taken for one.
+const MOST_CYCLES: u64 = 1_000_000_000_000_000;
 
 /// Show what locks cost on AWS: by way of each front, and with the levers there are.
 ///
@@ -65,11 +69,11 @@ const MILLION: f64 = 1e6;
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
     /// The number of cycles: acquire and release. A heartbeat, or a look of a waiter, is half a cycle.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = whole::<u64>(0..=MOST_CYCLES))]
     cycles: u64,
 
     /// The number of waiters, to compare a watch with polling.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(0..=u32::MAX.into()))]
     waiters: u32,
 
     /// The time for which they wait.
@@ -81,15 +85,15 @@ pub(crate) struct CostArgs {
     poll: Duration,
 
     /// The number of locks that one acquire-all takes.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=50))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<u32>(2..=50))]
     batch: u32,
 
     /// The share of the provisioned capacity that is used, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 70, value_parser = whole::<u32>(1..=100))]
     utilisation: u32,
 
     /// The share of the requests that a sampled access log has, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = whole::<u32>(0..=100))]
     access_log: u32,
 
     /// Replace a price, by its name in the output: --price compute=13.33. May be repeated.
@@ -284,17 +288,17 @@ pub(crate) fn main(args: &CostArgs) -> Result<(), Failure> {
 
 impl Report {
     fn text(&self, args: &CostArgs) -> String {
-        let usd = |amount: f64| if amount == 0.0 { String::new() } else { format!("{amount:.2}") };
         let mut ways = table(&["WAY", "DYNAMODB", "REQUESTS", "TIME", "LOGS", "FRONT", "TOGETHER", "A MONTH"]);
         for way in &self.ways {
-            let amounts = [way.dynamodb, way.requests, way.time, way.logs, way.front, way.total, way.standing];
-            ways.add_row(std::iter::once(way.name.clone()).chain(amounts.map(usd)));
+            let parts = [way.dynamodb, way.requests, way.time, way.logs, way.front].map(usd_or_none);
+            let sums = [usd(way.total, 2), usd_or_none(way.standing)];
+            ways.add_row(std::iter::once(way.name.clone()).chain(parts).chain(sums));
         }
         let together = f64::from(self.waiters) * self.hours;
         let poll = duration::show(args.poll);
         let mut waiting = table(&["WAITERS", "WATCH", "ITS LOGS", "POLL", "BREAK-EVEN"]);
         for way in &self.waiting {
-            let costs = [way.watch, way.watch_logs, way.poll].map(|usd| format!("{:.4}", usd * together));
+            let costs = [way.watch, way.watch_logs, way.poll].map(|one| usd(one * together, 4));
             let even = format!("a look each {:.2} s", way.break_even_seconds);
             waiting.add_row(std::iter::once(way.name.to_owned()).chain(costs).chain([even]));
         }
@@ -303,15 +307,32 @@ impl Report {
             prices.add_row([price.name.to_owned(), price.usd.to_string(), price.unit.to_owned()]);
         }
         format!(
-            "{} cycles (acquire and release), in USD:\n{ways}\n\n\
-             {} waiters for {}, in USD; who polls looks each {poll}:\n{waiting}\n\
+            "{} (acquire and release), in USD:\n{ways}\n\n\
+             {} for {}, in USD; who polls looks each {poll}:\n{waiting}\n\
              Polling less often than at the break-even costs less than a watch.\n\n\
              The prices are list prices of us-east-1 of November 2026, without free tiers:\n{prices}\n{ASSUMPTIONS}",
-            self.cycles,
-            self.waiters,
+            counted(self.cycles, "cycle"),
+            counted(self.waiters.into(), "waiter"),
             duration::show(args.wait),
         )
     }
+}
+
+/// An amount with at least so many decimals, and with one that is not zero.
+fn usd(amount: f64, least: usize) -> String {
+    let scales = successors(Some(1.0), |scale| Some(scale * 10.0)).zip(0_usize..10);
+    let shown = |(scale, decimals): &(f64, usize)| *decimals >= least && amount * scale >= 1.0;
+    let decimals = scales.into_iter().find(shown).map_or(least, |(_, decimals)| decimals);
+    format!("{amount:.decimals$}")
+}
+
+/// An amount, where there is one.
+fn usd_or_none(amount: f64) -> String {
+    if amount == 0.0 { "-".to_owned() } else { usd(amount, 2) }
+}
+
+fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 /// A table whose amounts stand below each other.

@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::connection::CommonArgs;
 use crate::duration;
 use crate::lock_args::LockArgs;
+use crate::numbers::whole;
 use crate::output::{plain, print, print_json};
 use crate::tables::{self, Column, terminal_width};
 
@@ -32,7 +33,7 @@ pub(crate) struct HistoryArgs {
     until: Option<Duration>,
 
     /// The number of events: the newest ones.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u64>(1..=100_000))]
     limit: u64,
 
     #[command(flatten)]

@@ -15,6 +15,7 @@ use crate::duration;
 use crate::failure::{Failure, status};
 use crate::grant::Grant;
 use crate::lock_args::{RequestArgs, asking};
+use crate::numbers::whole;
 use crate::output::plain;
 use crate::signals::Signals;
 use crate::waiting::Indicator;
@@ -181,12 +182,12 @@ struct KeysArgs {
 #[command(next_help_heading = "Instead of a plain lock")]
 struct SharingArgs {
     /// Take this many permits of a semaphore. Default, where --of is given: 1.
-    #[arg(long, value_name = "N", requires = "of", value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
+    #[arg(long, value_name = "N", requires = "of", value_parser = whole::<u64>(1..=MAX_PERMITS))]
     permits: Option<u64>,
 
     /// Share the key: at most this many permits are out at a time.
     #[arg(long, value_name = "CAPACITY", conflicts_with_all = ["shared", "exclusive", "fair"],
-        value_parser = clap::value_parser!(u64).range(1..=MAX_PERMITS))]
+        value_parser = whole::<u64>(1..=MAX_PERMITS))]
     of: Option<u64>,
 
     /// Lock for reading: beside up to 99 other readers (--shared), and never beside a writer (--exclusive).

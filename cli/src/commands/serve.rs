@@ -24,7 +24,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::interval;
 
+use crate::connection::endpoint;
 use crate::duration;
+use crate::numbers::whole;
 use crate::signals::{self, Signals};
 use crate::systemd;
 
@@ -32,7 +34,13 @@ use crate::systemd;
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Address and port of the HTTP API. Port 0 takes any free one. A socket of systemd comes before this.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", env = "LEASEHOLD_LISTEN")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080",
+        value_parser = listen_address,
+        env = "LEASEHOLD_LISTEN"
+    )]
     listen: SocketAddr,
 
     /// Also answer to this host name. Without it, the service answers to loopback names and to its own address only, so
@@ -50,11 +58,23 @@ pub(crate) struct ServeArgs {
     owner_binding: bool,
 
     /// Refuse a bearer more locks, and permits of semaphores, than this at a time. Default: no bound.
-    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_LOCKS")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "token_file",
+        value_parser = whole::<usize>(0..=u32::MAX.into()),
+        env = "LEASEHOLD_MAX_LOCKS"
+    )]
     max_locks: Option<usize>,
 
     /// Refuse a bearer more places in queues than this at a time. Default: no bound.
-    #[arg(long, value_name = "COUNT", requires = "token_file", env = "LEASEHOLD_MAX_TICKETS")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "token_file",
+        value_parser = whole::<usize>(0..=u32::MAX.into()),
+        env = "LEASEHOLD_MAX_TICKETS"
+    )]
     max_tickets: Option<usize>,
 
     /// Listen beyond this machine, although everyone who reaches the port may do everything.
@@ -78,7 +98,7 @@ pub(crate) struct ServeArgs {
     memory: bool,
 
     /// Use DynamoDB at this URL: DynamoDB Local, or a region's own endpoint with your AWS credentials.
-    #[arg(long, value_name = "URL", group = "store")]
+    #[arg(long, value_name = "URL", group = "store", value_parser = endpoint)]
     dynamodb_endpoint: Option<String>,
 
     /// Use a global table with strong consistency, which other regions use as well. There are no transactions then, and
@@ -123,7 +143,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = Policy::default().retention_seconds,
-        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_RETENTION_SECONDS),
+        value_parser = whole::<u64>(1..=Policy::MAX_RETENTION_SECONDS),
         env = "LEASEHOLD_RETENTION_SECONDS"
     )]
     retention_seconds: u64,
@@ -148,7 +168,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "MS",
         default_value_t = Policy::default().clock_skew_ms,
-        value_parser = clap::value_parser!(u64).range(1..=Policy::MAX_CLOCK_SKEW_MS),
+        value_parser = whole::<u64>(1..=Policy::MAX_CLOCK_SKEW_MS),
         env = "LEASEHOLD_CLOCK_SKEW_MS"
     )]
     clock_skew_ms: u64,
@@ -173,7 +193,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = transactions::Policy::default().idle_ms / 1000,
-        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_IDLE_SECONDS),
+        value_parser = whole::<u64>(1..=transactions::Policy::MAX_IDLE_SECONDS),
         env = "LEASEHOLD_TRANSACTION_IDLE_SECONDS"
     )]
     transaction_idle_seconds: u64,
@@ -183,8 +203,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "SECONDS",
         default_value_t = transactions::Policy::default().retention_ms / 1000,
-        value_parser = clap::value_parser!(u64)
-            .range(transactions::Policy::MIN_RETENTION_SECONDS..=Policy::MAX_RETENTION_SECONDS),
+        value_parser = whole::<u64>(transactions::Policy::MIN_RETENTION_SECONDS..=Policy::MAX_RETENTION_SECONDS),
         env = "LEASEHOLD_TRANSACTION_RETENTION_SECONDS"
     )]
     transaction_retention_seconds: u64,
@@ -195,7 +214,7 @@ pub(crate) struct ServeArgs {
         long,
         value_name = "MS",
         default_value_t = transactions::Policy::default().patience_ms,
-        value_parser = clap::value_parser!(u64).range(1..=transactions::Policy::MAX_PATIENCE_MS),
+        value_parser = whole::<u64>(1..=transactions::Policy::MAX_PATIENCE_MS),
         env = "LEASEHOLD_TRANSACTION_PATIENCE_MS"
     )]
     transaction_patience_ms: u64,
@@ -304,7 +323,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         _ => None,
     };
     args.warn(address);
-    args.announce(address, exposed.as_ref().map(|(address, _)| *address));
+    args.announce(address, exposed.as_ref().map(|(address, _)| *address), states.as_ref());
     let guard = Guard::new(wanted.ip(), &args.allow_host);
     let front = Front { guard, tokens, tls, states, name: args.url(address) };
     let signs_of_life = systemd::watchdog().map(|pause| tokio::spawn(give_signs_of_life(server.pulse(), pause)));
@@ -390,14 +409,14 @@ impl ServeArgs {
         }
     }
 
-    fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
+    fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>, states: Option<&States>) {
         let store = match (&self.dynamodb_endpoint, self.memory) {
             (Some(url), _) => format!("at {url}"),
             (None, true) => "in memory, gone when this stops".to_owned(),
             (None, false) => format!("in the file {}", self.db.display()),
         };
         let tables = if self.multi_region {
-            format!("{}, in several regions", self.table)
+            format!("{} without transactions, as in several regions", self.table)
         } else {
             format!("{} and {}", self.table, self.transaction_table)
         };
@@ -410,7 +429,10 @@ impl ServeArgs {
         });
         let url = self.url(address);
         let states = self.terraform_state.as_ref().map_or_else(String::new, |folder| {
-            format!("  terraform {url}{}?state=NAME, in the folder {}\n", leasehold_terraform::PATH, folder.display())
+            // An empty mount point has none.
+            let count = states.and_then(|states| states.count().ok()).unwrap_or(0);
+            let (path, folder) = (leasehold_terraform::PATH, folder.display());
+            format!("  terraform {url}{path}?state=NAME, of {count} states in the folder {folder}\n")
         });
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(
@@ -431,8 +453,13 @@ fn say(text: &str) {
 }
 
 /// A port of the loopback interface, or an address with its port.
-fn exposed_address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
-    text.parse().map_or_else(|_| text.parse(), |port: u16| Ok((Ipv4Addr::LOCALHOST, port).into()))
+fn exposed_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_or_else(|_| listen_address(text), |port: u16| Ok((Ipv4Addr::LOCALHOST, port).into()))
+}
+
+/// An address with its port.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "write an address and a port, such as 127.0.0.1:8080")
 }
 
 /// Takes as many file descriptors as the system lets the process have. Shells and systemd offer 1,024 of them, for

@@ -169,5 +169,5 @@ async fn terraform_wants_one_service() {
     command.args(["terraform", "--state", "network", "--url", "http://127.0.0.1:1,http://127.0.0.1:2", "--", "true"]);
     let ended = end(command).await;
     assert_eq!(ended.status, 2, "{ended:?}");
-    assert!(ended.stderr.contains("a state is behind one endpoint"), "{ended:?}");
+    assert!(ended.stderr.contains("a state is kept by one service"), "{ended:?}");
 }

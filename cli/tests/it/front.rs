@@ -316,6 +316,12 @@ async fn token_says_who_calls_and_what_they_may_touch() {
         assert_eq!(get(path).await.expect("an answer").status(), status, "{path}");
     }
 
+    // Terraform sends a user and a password, and no bearer's token.
+    for (path, told) in [("/v1/terraform?state=a", "TF_HTTP_PASSWORD"), ("/v1/locks", "Authorization: Bearer TOKEN")] {
+        let (status, document) = problem(serve.http.get(format!("{}{path}", serve.base_url))).await;
+        assert!(status == 401 && document["detail"].as_str().is_some_and(|it| it.contains(told)), "{document}");
+    }
+
     // A new token is good without a restart.
     let late = new_token(&file, "late", &[]);
     let known = async {

@@ -250,6 +250,43 @@ For more information, try '--help'.
 }
 
 #[tokio::test]
+async fn wrong_value_is_refused_in_a_sentence() {
+    let endpoint = "write a URL such as http://127.0.0.1:8000, without a user or a password";
+    let short = r#""0s" is too short: it must be longer than 0s"#;
+    for (args, told) in [
+        (&["serve", "--dynamodb-endpoint", "foo"][..], endpoint),
+        (&["serve", "--dynamodb-endpoint", "http://"], endpoint),
+        (&["serve", "--dynamodb-endpoint", "localhost:8000"], endpoint),
+        (&["serve", "--dynamodb-endpoint", "ftp://localhost"], endpoint),
+        (&["serve", "--dynamodb-endpoint", "http://me:secret@localhost"], endpoint),
+        (&["get", "Moe", "--dynamodb-table", "t", "--dynamodb-endpoint", ""], endpoint),
+        (&["serve", "--listen", "foo"], "write an address and a port, such as 127.0.0.1:8080"),
+        (&["serve", "--history", "0s"], short),
+        (&["acquire", "Moe", "--lease", "0s"], short),
+        (&["acquire", "Moe", "--poll", "0s"], short),
+        (&["run", "Moe", "--every", "0s", "--", "true"], short),
+        (&["history", "Moe", "--since", "0s"], short),
+        (&["acquire", "Moe", "--lease", "999999999999999999d"], "is too long"),
+        (&["console", "--port", "x"], "it must be a whole number from 0 to 65535"),
+        (&["run", "Moe", "--of", "x", "--", "true"], "it must be a whole number from 1 to 1000000000"),
+    ] {
+        let mut command = leasehold(&std::env::temp_dir());
+        command.args(args);
+        let ended = end(command).await;
+        assert!(ended.status == 2 && ended.stderr.contains(told), "{args:?}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn wait_of_nothing_asks_once() {
+    let serve = Serve::start(&["--memory"]).await;
+    serve.run(&["acquire", "Moe", "--owner", "host-1"]).await.ok();
+    let ended = serve.run(&["run", "Moe", "--wait", "0s", "--", "true"]).await;
+    assert!(ended.status == 75 && ended.stderr.contains("Moe is held by host-1"), "{ended:?}");
+    serve.run(&["run", "Larry", "--wait", "0s", "--", "true"]).await.ok();
+}
+
+#[tokio::test]
 async fn listing_can_be_narrowed() {
     let serve = Serve::start(&["--memory", "--sort-key", "sk"]).await;
     let ls = async |args: &[&str]| {

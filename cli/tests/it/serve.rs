@@ -689,7 +689,7 @@ async fn multi_region_has_no_transactions_and_makes_no_table() {
     assert!(status.code() == Some(1) && stderr.contains("no table other in this region"), "{stderr}");
 
     let serve = Serve::spawn(elsewhere("leasehold")).await;
-    let tables = format!("  tables    leasehold, in several regions, at {endpoint}");
+    let tables = format!("  tables    leasehold without transactions, as in several regions, at {endpoint}");
     assert_eq!(serve.banner[1].trim_end_matches('/'), tables.trim_end_matches('/'));
     serve.acquire("Moe", "lease").await;
     for (path, body) in [

@@ -151,11 +151,15 @@ def test_late_results_complete_nothing(body: Any, service: str, bank: Bank, key:
 
 
 def test_iterator_that_has_no_work_left_is_a_result(service: str, bank: Bank, key: str) -> None:
-    with Client(service) as client, Client(bank.url) as banker, open(__file__) as file:  # noqa: PTH123
+    with Client(service) as client, Client(bank.url) as banker, open(__file__) as file:
         for result in (iter([1]), zip([1], [2], strict=True), file, [1], (1,)):
-            assert client.locked(key)(lambda _, it=result: it)(None) is result
-            assert Election(client, key).lead(lambda _, it=result: it) is result
-            assert banker.transaction(lambda _, it=result: it) is result
+
+            def body(*_: object, it: object = result) -> object:
+                return it
+
+            assert client.locked(key)(body)() is result
+            assert Election(client, key).lead(body) is result
+            assert banker.transaction(body) is result
 
 
 async def late_task() -> Any:

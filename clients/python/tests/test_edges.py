@@ -382,3 +382,42 @@ def test_wait_says_why_it_goes_on_trying(
 def test_host_that_does_not_exist_is_told(make_client: MakeClient, key: str) -> None:
     with pytest.raises(Unavailable, match=r"there is no host no-such-host\.invalid"):
         make_client("http://no-such-host.invalid").try_acquire(key)
+
+
+def test_wrong_argument_is_told_in_words_of_this_package(
+    make_client: MakeClient, service: str, kind: str, key: str
+) -> None:
+    client = make_client()
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: client.history(key, limit=-1), "limit: must be a whole number, 1 or more, not -1"),
+        (lambda: client.history(key, limit=0), "limit: must be a whole number, 1 or more, not 0"),
+        (lambda: client.history(key, limit="a"), "limit: must be a whole number, 1 or more, not 'a'"),  # type: ignore[arg-type]
+        (lambda: client.history(key, since_ms=1.5), "since_ms: must be a whole number, 0 or more, not 1.5"),  # type: ignore[arg-type]
+        (lambda: client.history(key, until_ms=True), "until_ms: must be a whole number, 0 or more, not True"),
+        (lambda: list(client.list(page_size=0)), "page_size: must be a whole number, 1 to 1000, not 0"),
+        (lambda: list(client.list(page_size=1001)), "page_size: must be a whole number, 1 to 1000, not 1001"),
+        (lambda: client.get(5), "key: must be a text, not 5"),  # type: ignore[arg-type]
+        (lambda: client.try_acquire(5), "key must be a string, not the number 5."),  # type: ignore[arg-type]
+        (lambda: client.try_acquire(None), "key is missing."),  # type: ignore[arg-type]
+        (lambda: client.try_acquire(""), "key must not be empty."),
+        (lambda: client.try_acquire(key, lease=float("nan")), "lease: must be 0 or more, not nan"),
+        (lambda: client.try_acquire(key, attributes=[1]), "attributes: must be a mapping from texts, not [1]"),  # type: ignore[arg-type]
+        (lambda: client.try_acquire(key, attributes={1: 1}), "attributes: must be a mapping from texts, not {1: 1}"),  # type: ignore[dict-item]
+        (lambda: client.try_acquire(key, staleness="x"), "staleness must be `rvn` or `clock`, not `x`."),  # type: ignore[arg-type]
+        (lambda: client.once(key, "1", None), "body: must be a function, not None"),  # type: ignore[arg-type]
+        (lambda: client.load_observations("x"), "observations: no saved observation: a member is missing"),  # type: ignore[arg-type]
+        (lambda: make_client(service, token=5).get(key), "token: must be a text that is not empty"),
+    ]
+    for call, told in calls:
+        with pytest.raises(InvalidRequest) as error:
+            call()
+        assert str(error.value) == told
+
+
+def test_loss_by_a_heartbeat_is_told_once(make_client: MakeClient, key: str, caplog: pytest.LogCaptureFixture) -> None:
+    client = make_client()
+    guard = client.acquire(key, manual_heartbeats=True).granted()
+    client.break_lock(key, client.get(key).record_version_number)
+    with caplog.at_level(logging.WARNING, "leasehold"), pytest.raises(LockLost):
+        guard.renew()
+    assert [message for message in caplog.messages if key in message] == [f"the lock {key!r} is lost: released"]

@@ -117,6 +117,7 @@ OWN = {"title": "t", "detail": "d"}
         (Answer(504), True),
         # The service cannot reach its table.
         (Answer(503, json.dumps({**OWN, "status": 503, "type": "unavailable"}).encode(), {"Retry-After": "1"}), True),
+        (Answer(502, b'{"status":502,"detail":"d"}'), True),
         # A gateway's, after its pause.
         (Answer(503, headers={"Retry-After": "1"}), True),
         (Answer(408, headers={"Retry-After": "1"}), True),
@@ -152,7 +153,16 @@ def test_gateway_is_passed_and_an_answer_is_not(
     assert asked == ((1, 1) if passes else (2, 0))
 
 
-@pytest.mark.parametrize("fault", [Answer(200), Answer(301), Answer(408), Answer(503, headers={"Retry-After": "1"})])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Answer(200),
+        Answer(301),
+        Answer(307, headers={"Retry-After": "1"}),
+        Answer(408),
+        Answer(503, headers={"Retry-After": "1"}),
+    ],
+)
 def test_acquire_passes_an_endpoint_that_is_another_program(
     make_client: MakeClient, proxy: Proxy, other: Proxy, key: str, fault: Fault
 ) -> None:

@@ -189,7 +189,7 @@ def test_attempt_that_died_after_the_time_is_repeated(make_client: MakeClient, k
 @pytest.mark.parametrize("result", [object(), float("nan"), "\ud800", "x" * 256 * 1024])
 def test_result_that_cannot_be_kept_is_an_error(client: Client, key: str, result: Any) -> None:
     handler = idempotent(key=key, client=client)(lambda event, context: result)
-    with pytest.raises(InvalidRequest, match="^result: "):
+    with pytest.raises(InvalidRequest, match=r"^result: "):
         handler({}, Context())
     assert client.get(key).last_occurrence is None
     assert client.get(key).state == "released"

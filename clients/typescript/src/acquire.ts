@@ -13,7 +13,7 @@ import { type Lock, lockFromWire } from "./lock.js";
 import { type CallOptions, checkLease } from "./options.js";
 import { pollPause, requestTimeout, type Wait, type WaitBudget } from "./pacing.js";
 import { Patience } from "./patience.js";
-import { toWire } from "./payload.js";
+import { toWire } from "./data.js";
 import type { Answers, Requests, SendOptions } from "./service.js";
 import { sleepUntil } from "./timers.js";
 import { watch, watches } from "./watching.js";

@@ -8,8 +8,9 @@ import { InvalidRequestError } from "./errors.js";
 
 const AT_ONCE = "let it do all its work before it returns.";
 
-/** Refuses a generator function. `field` names the argument. */
+/** Refuses a generator function, and what is no function. `field` names the argument. */
 export function checkBody(body: unknown, field: string): void {
+  if (typeof body !== "function") throw new InvalidRequestError(`${field} must be a function.`, field);
   const kind = Object.prototype.toString.call(body);
   if (kind !== "[object GeneratorFunction]" && kind !== "[object AsyncGeneratorFunction]") return;
   const name = typeof body === "function" && body.name !== "" ? body.name : "The function";

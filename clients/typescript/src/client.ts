@@ -34,11 +34,13 @@ import {
   type CallOptions,
   checkLease,
   checkWait,
+  checkWhole,
   completionOf,
   type HeartbeatOptions,
   type ReleaseOptions,
 } from "./options.js";
-import { changeToWire, toWire, type WirePayload } from "./payload.js";
+import { changeToWire, toWire } from "./data.js";
+import type { WirePayload } from "./payload.js";
 import { Sightings } from "./plan.js";
 import { Releases } from "./releases.js";
 import { defaultOwnerName, type Runtime, systemRuntime } from "./runtime.js";
@@ -169,8 +171,8 @@ export interface Page {
   readonly unreadable: readonly { readonly key: string; readonly sortKey?: string; readonly detail: string }[];
 }
 
-/** The largest page of a history. */
-const HISTORY_PAGE = 1000;
+/** The largest page of locks, and of a history. */
+const LARGEST_PAGE = 1000;
 
 /** The part of a lock's history to read. */
 export interface HistoryOptions extends CallOptions {
@@ -679,6 +681,7 @@ export class Client implements AsyncDisposable {
   /** Yields the pages of a listing, with the unreadable rows. */
   async *pages({ pageSize: limit, signal, ...filter }: ListOptions = {}): AsyncGenerator<Page, void, undefined> {
     const { runtime, service } = this.#context;
+    checkWhole(limit, "pageSize", 1, LARGEST_PAGE);
     let cursor: string | undefined;
     do {
       const query = { ...filter, limit, cursor };
@@ -704,10 +707,13 @@ export class Client implements AsyncDisposable {
   async history(key: string, options: HistoryOptions = {}): Promise<HistoryEntry[]> {
     const { runtime, service } = this.#context;
     const { sortKey, sinceMs, untilMs, limit = Number.POSITIVE_INFINITY, signal } = options;
+    if (limit !== Number.POSITIVE_INFINITY) checkWhole(limit, "limit", 1);
+    checkWhole(sinceMs, "sinceMs", 0);
+    checkWhole(untilMs, "untilMs", 0);
     const entries: HistoryEntry[] = [];
     let cursor: string | undefined;
     while (entries.length < limit) {
-      const query = { key, sortKey, sinceMs, untilMs, limit: Math.min(limit - entries.length, HISTORY_PAGE), cursor };
+      const query = { key, sortKey, sinceMs, untilMs, limit: Math.min(limit - entries.length, LARGEST_PAGE), cursor };
       const page = await retrying(runtime, (sendOptions) => service.ask("history", query, sendOptions), { signal });
       entries.push(...page.entries.map(historyEntryFromWire));
       cursor = page.nextCursor ?? undefined;
@@ -846,6 +852,7 @@ export class Client implements AsyncDisposable {
    */
   async *listItems(table: string, options: ListItemsOptions = {}): AsyncGenerator<Item, void, undefined> {
     const { runtime, service } = this.#context;
+    checkWhole(options.pageSize, "pageSize", 1);
     const request = {
       tableName: table,
       indexName: options.indexName,

@@ -2,7 +2,7 @@
  * The endpoints of one service, of which one is current. Where it gives no answer of the service's, the next one is asked
  * (C11 of docs/client.md).
  */
-import { UnavailableError, UnconnectedError } from "./errors.js";
+import { InvalidRequestError, UnavailableError, UnconnectedError } from "./errors.js";
 import { endpointTimeout } from "./pacing.js";
 import { refusal } from "./problem.js";
 import type { Runtime } from "./runtime.js";
@@ -16,7 +16,10 @@ interface Endpoint extends Transport {
 
 /** Returns the URLs in an option, or in a text that has them with commas between them. */
 export function urlsOf(url: string | URL | readonly (string | URL)[]): readonly (string | URL)[] {
-  if (typeof url !== "string") return url instanceof URL ? [url] : url;
+  if (url instanceof URL) return [url];
+  if (Array.isArray(url)) return url as readonly (string | URL)[];
+  if (typeof url !== "string")
+    throw new InvalidRequestError("The url must be a string or a URL, or a list of these.", "url");
   if (!url.includes(",")) return [url];
   return url
     .split(",")

@@ -10,7 +10,8 @@ import {
 } from "./holding.js";
 import type { Numbered } from "./numbers.js";
 import { completionOf, type HeartbeatOptions, type ReleaseOptions } from "./options.js";
-import { changeToWire, fromWire, toWire, type WirePayload } from "./payload.js";
+import { changeToWire, toWire } from "./data.js";
+import { fromWire, type WirePayload } from "./payload.js";
 import type { Answers, SendOptions } from "./service.js";
 
 /** The answer that a lock's guard is made of. */

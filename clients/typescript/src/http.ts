@@ -145,6 +145,8 @@ async function bearer(token: Token): Promise<string> {
 }
 
 async function renewed(token: Exclude<Token, string>): Promise<string> {
+  if (typeof token !== "function")
+    throw new InvalidRequestError("The token must be a string, or a function that returns one.", "token");
   try {
     return await token();
   } catch (error) {
@@ -172,6 +174,8 @@ function baseUrl(url: string | URL): URL {
 
 function queryString(query: Readonly<Record<string, unknown>>): string {
   const pairs = Object.entries(query).map(([name, value]) => {
+    if (/^(key|sortKey)$/.test(name) && value !== undefined && typeof value !== "string")
+      throw new InvalidRequestError(`${name} must be a string.`, name);
     try {
       return value === undefined ? [] : [`${name}=${encodeURIComponent(value as string | number)}`];
     } catch (error) {

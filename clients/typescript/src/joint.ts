@@ -332,6 +332,7 @@ export async function acquireAll(
     }
   const lease = checkLease(options.lease ?? context.lease);
   checkGuardOptions(options, lease);
+  if (!Array.isArray(locks)) throw new InvalidRequestError("The keys must be a list.", "keys");
   const names = locks.map((name) => {
     const wanted: Exclude<LockName, string> = typeof name === "string" ? { key: name } : name;
     const { key, sortKey, permits, capacity } = wanted;

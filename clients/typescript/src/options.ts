@@ -51,6 +51,13 @@ export function checkLease(lease: Duration): number {
   throw new InvalidRequestError("A lease is 100 to 86400000 whole milliseconds.", "lease");
 }
 
+/** Refuses what is no whole number in the range, if it is given. */
+export function checkWhole(number: number | undefined, name: string, least: number, most?: number): void {
+  if (number === undefined || (Number.isInteger(number) && number >= least && number <= (most ?? number))) return;
+  const range = most === undefined ? `${least} or more` : `${least} to ${most}`;
+  throw new InvalidRequestError(`${name} must be a whole number, ${range}, not ${String(number)}.`, name);
+}
+
 /** Returns the bound of a wait, and refuses any other value. */
 export function checkWait(wait: Wait): Bound {
   return wait === "lease" || wait === "extend" ? wait : millisecondsOf(wait, "wait");

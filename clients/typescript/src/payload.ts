@@ -1,7 +1,5 @@
 /** The payload of a lock: bytes for the caller, text or base64 on the wire. */
 
-import { InvalidRequestError } from "./errors.js";
-
 /** The two fields of a payload on the wire, which has at most one of them. */
 export interface WirePayload {
   data?: string | null | undefined;
@@ -12,20 +10,6 @@ export interface WirePayload {
 export interface Payload {
   readonly data?: Uint8Array;
   readonly text?: string;
-}
-
-export function toWire(data: string | Uint8Array | undefined): WirePayload {
-  if (data === undefined) return {};
-  if (typeof data !== "string" && !(data instanceof Uint8Array)) {
-    const kind = Object.prototype.toString.call(data).slice(8, -1);
-    throw new InvalidRequestError(`The data must be a string or a Uint8Array, not ${kind}.`, "data");
-  }
-  return typeof data === "string" ? { data } : { dataBase64: bytesToBase64(data) };
-}
-
-/** Returns the payload of a heartbeat: `null` removes the stored one. */
-export function changeToWire(data: string | Uint8Array | null | undefined): WirePayload & { deleteData?: true } {
-  return data === null ? { deleteData: true } : toWire(data);
 }
 
 export function fromWire({ data, dataBase64 }: WirePayload): Payload {

@@ -28,7 +28,8 @@ import { isSemaphore, type Lock, lockFromWire, type SemaphoreView } from "./lock
 import type { Numbered } from "./numbers.js";
 import { checkLease } from "./options.js";
 import { pollPause, staleAfter, type Wait, type WaitBudget } from "./pacing.js";
-import { toWire, type WirePayload } from "./payload.js";
+import { toWire } from "./data.js";
+import type { WirePayload } from "./payload.js";
 import { type Ask, type DeadEntry, MOST_NAMES, type Plan, plan } from "./plan.js";
 import { type Requests, retrying, type SendOptions } from "./service.js";
 import { abortable, sleepUntil } from "./timers.js";

@@ -254,6 +254,27 @@ describe("errors", () => {
       none: null,
       pair: "😀",
     });
+    const wrong: [string, () => Promise<unknown>][] = [
+      ["limit must be a whole number, 1 or more, not -1.", () => client.history(key, { limit: -1 })],
+      ["limit must be a whole number, 1 or more, not NaN.", () => client.history(key, { limit: Number.NaN })],
+      ["sinceMs must be a whole number, 0 or more, not 1.5.", () => client.history(key, { sinceMs: 1.5 })],
+      ["pageSize must be a whole number, 1 to 1000, not 0.", () => client.pages({ pageSize: 0 }).next()],
+      ["pageSize must be a whole number, 1 to 1000, not 1001.", () => client.pages({ pageSize: 1001 }).next()],
+      ["key must be a string.", () => client.get(5 as unknown as string)],
+      ["key must be a string, not the number 5.", () => client.tryAcquire(5 as unknown as string)],
+      ["key is missing.", () => client.tryAcquire(undefined as unknown as string)],
+      ["body must be a function.", () => client.withLock(key, undefined as unknown as () => void)],
+      ["The keys must be a list.", () => client.acquireAll("ab" as unknown as string[])],
+      [
+        "The token must be a string, or a function that returns one.",
+        () => new Client({ url: service.url, token: 5 as unknown as string }).get(key),
+      ],
+      [
+        "The url must be a string or a URL, or a list of these.",
+        async () => new Client({ url: 5 as unknown as string }),
+      ],
+    ];
+    for (const [message, call] of wrong) await assert.rejects(call, { name: "InvalidRequestError", message });
     await using nobody = new Client({ url: service.url, token: "" });
     await assert.rejects(nobody.acquire(freshKey()), { name: "InvalidRequestError", field: "token" });
   });

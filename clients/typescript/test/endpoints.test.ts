@@ -121,6 +121,7 @@ describe("several endpoints", { concurrency: 6 }, () => {
     ["503 that says when to return", { status: 503, headers: pause, body: "no" }, true],
     ["408 that says when to return", { status: 408, headers: pause, body: "no" }, true],
     ["408", { status: 408, body: "no" }, true],
+    ["502 with a status", { status: 502, body: '{"status":502,"detail":"d"}' }, true],
     ["200 without JSON", { status: 200, body: "<html>no</html>" }, true],
     ["200 with a list", { status: 200, body: "[]" }, true],
     ["200 without a body", { status: 200, body: "" }, true],
@@ -150,7 +151,7 @@ describe("several endpoints", { concurrency: 6 }, () => {
     });
   }
 
-  for (const [name, fault] of answers.filter(([name]) => /^(200 w|302|408$|503 that)/.test(name))) {
+  for (const [name, fault] of answers.filter(([name]) => /^(200 w|302|307|408$|503 that)/.test(name))) {
     test(`acquire passes an endpoint that answers ${name}`, async () => {
       await using both = await throughBoth();
       const { first, second, client } = both;

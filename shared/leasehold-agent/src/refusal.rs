@@ -40,7 +40,7 @@ impl From<Problem> for Refusal {
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        let detail = error.to_string();
+        let detail = error.in_full();
         let kind = match error.kind() {
             ErrorKind::Held(lock) => return Self::Held(lock.clone()),
             ErrorKind::AlreadyDone(lock) => return Self::AlreadyDone(lock.clone()),

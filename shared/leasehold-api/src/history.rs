@@ -30,7 +30,11 @@ impl Service {
                 return Err(Problem::invalid("limit", format!("limit must be 1 to {MAX_LIMIT}, not {limit}.")));
             }
             let Some(history) = &self.history else {
-                return Err(Problem::new(ProblemType::NotFound, "This service keeps no history."));
+                return Err(Problem::new(
+                    ProblemType::NotFound,
+                    "This service keeps no history. It keeps one when it is started with `leasehold serve --history 30d`, or \
+                     when the stack has HistoryDays.",
+                ));
             };
             let query = HistoryQuery {
                 key,

@@ -32,10 +32,9 @@ pub(crate) fn query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
         let value = match name.as_str() {
-            "limit" | "waitMs" | "sinceMs" | "untilMs" => value
-                .parse::<u64>()
-                .map(Value::from)
-                .map_err(|_| Problem::invalid(name.clone(), format!("{name} must be a whole number.")))?,
+            "limit" | "waitMs" | "sinceMs" | "untilMs" => value.parse::<u64>().map(Value::from).map_err(|_| {
+                Problem::invalid(name.clone(), format!("{name} must be a whole number that is not negative."))
+            })?,
             "stuck" => value
                 .parse::<bool>()
                 .map(Value::from)
@@ -81,12 +80,48 @@ fn at_fault<T: DeserializeOwned>(error: &serde_path_to_error::Error<serde_json::
 
 fn named(path: String, error: &serde_json::Error) -> Problem {
     let message = error.to_string();
-    let field = match named_field(&message) {
+    // The place in the text says no more than the field.
+    let message = message.split_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+    let field = match named_field(message) {
         Some(field) if path == "." => field.to_owned(),
         Some(field) => format!("{path}.{field}"),
         None => path,
     };
-    Problem::invalid(field, format!("{message}."))
+    let detail = in_words(&field, message);
+    Problem::invalid(field, detail)
+}
+
+/// Says in the words of this API what is Serde's message about a field.
+fn in_words(field: &str, message: &str) -> String {
+    let named = if field == "." { "It" } else { field };
+    if message.starts_with("missing field") {
+        return format!("{named} is missing.");
+    }
+    if message.starts_with("duplicate field") {
+        return format!("{named} is given twice.");
+    }
+    let is_wrong =
+        ["invalid type: ", "invalid value: ", "unknown variant "].iter().find_map(|it| message.strip_prefix(it));
+    let Some((found, wanted)) = is_wrong.and_then(|rest| rest.split_once(", expected ")) else {
+        return format!("{message}.");
+    };
+    let wanted = match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        wanted if wanted.starts_with("struct ") => "an object",
+        wanted => wanted,
+    };
+    let found = match found.split_once(' ') {
+        Some(("integer", number)) => format!("the number {}", number.trim_matches('`')),
+        Some(("floating", number)) => format!("the number {}", number.trim_start_matches("point ").trim_matches('`')),
+        Some(("boolean", value)) => value.trim_matches('`').to_owned(),
+        Some(("string", text)) => text.to_owned(),
+        None if found == "sequence" => "a list".to_owned(),
+        None if found == "map" => "an object".to_owned(),
+        _ => found.to_owned(),
+    };
+    format!("{named} must be {wanted}, not {found}.")
 }
 
 /// Serde names a missing or duplicate field in its message and not in the path.
@@ -119,6 +154,37 @@ mod tests {
             (r#"{"key":"k","ownerName":"a","attributes":[]}"#, "attributes"),
         ] {
             assert_eq!(field_at_fault(body).as_deref(), Some(field), "{body}");
+        }
+    }
+
+    #[test]
+    fn field_at_fault_is_told_in_words() {
+        for (members, detail) in [
+            (r#""key":5"#, "key must be a string, not the number 5."),
+            (r#""key":[1]"#, "key must be a string, not a list."),
+            (r#""key":{}"#, "key must be a string, not an object."),
+            (r#""key":true"#, "key must be a string, not true."),
+            (r#""key":null"#, "key must be a string, not null."),
+            (
+                r#""key":"k","leaseDurationMs":-1"#,
+                "leaseDurationMs must be a whole number that is not negative, not the number -1.",
+            ),
+            (
+                r#""key":"k","leaseDurationMs":1.5"#,
+                "leaseDurationMs must be a whole number that is not negative, not the number 1.5.",
+            ),
+            (
+                r#""key":"k","leaseDurationMs":"20""#,
+                r#"leaseDurationMs must be a whole number that is not negative, not "20"."#,
+            ),
+            (r#""key":"k","attributes":[]"#, "attributes must be an object, not a list."),
+            (r#""key":"k","staleness":"guess""#, "staleness must be `rvn` or `clock`, not `guess`."),
+            (r#""key":"k","key":"k""#, "key is given twice."),
+            (r#""sortKey":"k""#, "key is missing."),
+        ] {
+            let body = format!(r#"{{"ownerName":"a",{members}}}"#);
+            let problem = json::<AcquireRequest>(body.as_bytes()).expect_err("invalid");
+            assert_eq!(problem.detail, detail);
         }
     }
 

@@ -22,6 +22,7 @@ const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_0
 pub fn parse(text: &str) -> Result<Duration, Error> {
     let refused = |why: String| Error::invalid("duration", format!("{text:?} {why}"));
     let malformed = || refused("is no duration: write 20s, 500ms, 2m or 1h30m".to_owned());
+    let too_long = || refused("is too long".to_owned());
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refused(format!("has no unit: write {text}s for seconds, {text}ms for milliseconds")));
     }
@@ -29,14 +30,18 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     let mut millis: u64 = 0;
     while !rest.is_empty() {
         let digits = rest.find(|character: char| !character.is_ascii_digit()).ok_or_else(malformed)?;
-        let number: u64 = rest[..digits].parse().map_err(|_| malformed())?;
+        let number: u64 = rest[..digits].parse().map_err(|_| if digits == 0 { malformed() } else { too_long() })?;
         rest = &rest[digits..];
         let letters = rest.find(|character: char| character.is_ascii_digit()).unwrap_or(rest.len());
         let (_, unit) = UNITS.iter().find(|(name, _)| *name == &rest[..letters]).ok_or_else(malformed)?;
         rest = &rest[letters..];
-        millis = number.checked_mul(*unit).and_then(|part| millis.checked_add(part)).ok_or_else(malformed)?;
+        millis = number.checked_mul(*unit).and_then(|part| millis.checked_add(part)).ok_or_else(too_long)?;
     }
-    if millis == 0 { Err(malformed()) } else { Ok(Duration::from_millis(millis)) }
+    match (text, millis) {
+        ("", _) => Err(malformed()),
+        (_, 0) => Err(refused("is too short: it must be longer than 0s".to_owned())),
+        _ => Ok(Duration::from_millis(millis)),
+    }
 }
 
 /// Writes a duration so that [`parse`] reads it, unless it is zero.
@@ -100,6 +105,12 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(read("20"), Err(r#""20" has no unit: write 20s for seconds, 20ms for milliseconds"#.to_owned()));
+        for text in ["0s", "0h0ms"] {
+            assert_eq!(read(text), Err(format!("{text:?} is too short: it must be longer than 0s")));
+        }
+        for text in ["99999999999999999999s", "9999999999999999d", "18446744073709551615ms1ms"] {
+            assert_eq!(read(text), Err(format!("{text:?} is too long")));
+        }
         assert_eq!(read("1.5s"), Err(r#""1.5s" is no duration: write 20s, 500ms, 2m or 1h30m"#.to_owned()));
     }
 

@@ -1,6 +1,7 @@
 //! Errors, sorted by the reaction of the caller.
 
 use std::fmt;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -293,6 +294,19 @@ impl Error {
         Self { retry_after, unanswered, ..Self::new(kind, message) }
     }
 
+    /// The error with its causes, in one sentence. The display has the first part of it alone.
+    pub fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let causes: Vec<_> = successors(std::error::Error::source(self), |error| error.source()).collect();
+        // The first cause is in this crate's words. Below it, the innermost one is the most useful.
+        for cause in causes.first().into_iter().chain(causes.last()).map(ToString::to_string) {
+            if !text.contains(&cause) {
+                text = format!("{text}: {cause}");
+            }
+        }
+        text
+    }
+
     /// Returns the kind, which tells how to react.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
@@ -414,6 +428,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::LossReason;
+
+    #[test]
+    fn error_in_full_has_its_causes_once() {
+        let cause = TransportError::not_sent("the request cannot be signed").with_source("no profile is named so");
+        let error = Arc::new(Error::transport(cause, false));
+        assert_eq!(error.to_string(), "the service cannot be reached");
+        let full = "the service cannot be reached: the request cannot be signed: no profile is named so";
+        assert_eq!(error.in_full(), full);
+        let key = LockKey { key: "Moe".to_owned(), sort_key: None };
+        let loss = Loss { cause: Some(error), ..Loss::new(Subject::Lock, &key, LossReason::Expired) };
+        let told = format!("the lease ran out before a heartbeat succeeded: {full}");
+        assert_eq!(loss.how(), told);
+        assert_eq!(Error::lost(loss).in_full(), format!("\"Moe\" is lost: {told}"));
+    }
 
     #[test]
     fn missing_route_points_to_the_path_of_the_url() {

@@ -261,13 +261,23 @@ fn failed(error: reqwest::Error, answered: bool) -> TransportError {
     }
     let mut message = cause.to_string();
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
+    let is_proxied = error.is_connect() && error.url().is_some_and(|url| !is_loopback(url)) && names_a_proxy();
     if let Some(advice) = advice(&message, error.is_connect(), is_plain).filter(|_| !answered) {
         message.push_str("; ");
         message.push_str(advice);
     }
+    if is_proxied && !answered {
+        message.push_str("; the environment names a proxy: check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY, too");
+    }
     let failure =
         if error.is_connect() { TransportError::not_sent(message) } else { TransportError::unanswered(message) };
     failure.with_source(error.without_url())
+}
+
+/// Whether the environment names a proxy, which may be the one that failed.
+fn names_a_proxy() -> bool {
+    let names = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
 /// Says what the caller may do about a failure whose words do not tell it. `is_plain`: the URL begins with `http://`.

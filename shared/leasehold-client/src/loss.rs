@@ -70,7 +70,7 @@ impl Loss {
             (LossReason::Deadline, _) => "the invocation is about to end".to_owned(),
             (LossReason::MaxHold, _) => format!("{what} {was} held for the longest time that was asked for"),
             (LossReason::Expired, _) => match &self.cause {
-                Some(cause) => format!("the lease ran out before a heartbeat succeeded: {cause}"),
+                Some(cause) => format!("the lease ran out before a heartbeat succeeded: {}", cause.in_full()),
                 None => "the lease ran out before it was renewed".to_owned(),
             },
             (reason, _) => format!("{what} {was} lost: {}", reason.word()),

@@ -95,7 +95,8 @@ impl Checked {
     fn caller(&self, parts: &Parts) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::unrestricted()) };
         let bearer = bearer(&parts.headers).map(str::to_owned);
-        let token = bearer.or_else(|| terraform::token(parts)).ok_or_else(|| unauthorized(NO_TOKEN))?;
+        let missing = if terraform::is_for_states(parts) { NO_PASSWORD } else { NO_TOKEN };
+        let token = bearer.or_else(|| terraform::token(parts)).ok_or_else(|| unauthorized(missing))?;
         tokens.bearer_of(&token)?.ok_or_else(|| unauthorized(UNKNOWN_TOKEN))
     }
 }
@@ -108,6 +109,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 const NO_TOKEN: &str =
     "This service asks for a token: send `Authorization: Bearer TOKEN`. Whoever runs it can make one.";
+const NO_PASSWORD: &str = "The states ask for a token: put it into TF_HTTP_PASSWORD, and any name into \
+    TF_HTTP_USERNAME. Whoever runs the service can make one.";
 const UNKNOWN_TOKEN: &str =
     "This service does not know the token that was sent: it is mistyped, or was removed. Whoever runs it can make one.";
 

@@ -204,6 +204,10 @@ impl LockInfo {
 /// Returns a refusal: the problem, and where it is about the lock, with it the description of the lock, of which
 /// Terraform shows the `ID` and nothing else.
 pub fn refusal(problem: Problem) -> Response<Vec<u8>> {
+    // Terraform has an ID where the service has a lease id.
+    let field = problem.field.map(|field| if field == "leaseId" { "ID".to_owned() } else { field });
+    let detail = problem.detail.replace("leaseId", "ID").replace("lease id", "ID");
+    let problem = Problem { field, detail, ..problem };
     match problem.problem_type {
         ProblemType::Held => {
             locked(&Problem { title: HELD_TITLE.to_owned(), detail: held_detail(&problem), ..problem })
@@ -249,4 +253,24 @@ pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: Vec<u
 
 fn method_not_allowed(detail: &str) -> Problem {
     Problem::new(ProblemType::MethodNotAllowed, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn refusal_speaks_of_the_id_and_of_no_lease_id() {
+        let told = |problem| {
+            let document: Value = serde_json::from_slice(refusal(problem).body()).expect("JSON");
+            (document["field"].clone(), document["detail"].clone())
+        };
+        let long = Problem::invalid("leaseId", "leaseId is 300 bytes long; at most 128 are allowed.");
+        assert_eq!(told(long), ("ID".into(), "ID is 300 bytes long; at most 128 are allowed.".into()));
+        let ended = "The acquisition of this lease id was released. Use a new lease id.";
+        let ended = told(Problem::new(ProblemType::Lost, ended));
+        assert_eq!(ended, (Value::Null, "The acquisition of this ID was released. Use a new ID.".into()));
+    }
 }

@@ -27,6 +27,8 @@ _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
 
 def check_body(function: Callable[..., Any], field: str, *takes: Kind) -> Kind | None:
     """Refuses a function of another kind than the caller takes. Returns its kind, or `None` if that does not show."""
+    if not callable(function):
+        raise InvalidRequest(f"must be a function, not {function!r}", field)
     kind = _kind_of(function)
     if kind is None or kind in takes:
         return kind

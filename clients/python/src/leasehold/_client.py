@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, Typ
 from ._acquisition import Acquisition, G, Held
 from ._api import Api, HeartbeatContent, Leaving
 from ._core import Core
-from ._durations import Duration, seconds_if, seconds_of
+from ._durations import Duration, seconds_if, seconds_of, whole
 from ._flow import held_here, note
 from ._guard import B, Granted, Handover, Holding
 from ._numbers import Numbered, Numbers, ending_of
@@ -334,6 +334,8 @@ class BaseClient(Generic[G]):
         """The events of all pages, up to `limit`."""
         entries: tuple[HistoryEntry, ...] = ()
         cursor: str | None = None
+        limit = whole(limit, "limit", 1)
+        since_ms, until_ms = whole(since_ms, "since_ms", 0), whole(until_ms, "until_ms", 0)
         while limit is None or len(entries) < limit:
             query = history_query(name, since_ms, until_ms, limit and limit - len(entries), cursor)
             page, cursor = await self._repeat(partial(self._core.api.history, query))
@@ -386,7 +388,7 @@ class BaseClient(Generic[G]):
             "dataBase64": payload_base64(data),
             "replaceData": None if replace_data else False,
             "onlyIfExists": only_if_exists or None,
-            "attributes": None if attributes is None else dict(attributes),
+            "attributes": _members(attributes),
             "occurrence": occurrence,
             "atMostOnce": at_most_once or None,
             "staleness": None if staleness == "rvn" else staleness,
@@ -498,21 +500,30 @@ def explicit_options(source: Callable[..., object]) -> Callable[[F], F]:
     return explicit
 
 
+_LARGEST_PAGE = 1000
+"""The largest page of locks, and of a history."""
+
+
+def _members(attributes: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if attributes is None:
+        return None
+    if not isinstance(attributes, Mapping) or not all(isinstance(name, str) for name in attributes):
+        raise InvalidRequest(f"must be a mapping from texts, not {attributes!r}", "attributes")
+    return dict(attributes)
+
+
 def list_query(
     key: str | None, state: State | None, owner_name: str | None, page_size: int | None, cursor: str | None
 ) -> dict[str, object]:
     """The query of a page."""
+    page_size = whole(page_size, "page_size", 1, _LARGEST_PAGE)
     return {"limit": page_size, "cursor": cursor, "state": state, "ownerName": owner_name, "key": key}
-
-
-HISTORY_PAGE = 1000
-"""The largest page of a history."""
 
 
 def history_query(
     name: LockName, since_ms: int | None, until_ms: int | None, left: int | None, cursor: str | None
 ) -> dict[str, object]:
     """The query of a page. `left` is the number of events that are still wanted."""
-    limit = HISTORY_PAGE if left is None else min(left, HISTORY_PAGE)
+    limit = _LARGEST_PAGE if left is None else min(left, _LARGEST_PAGE)
     times = {"sinceMs": since_ms, "untilMs": until_ms}
     return {"key": name[0], "sortKey": name[1], **times, "limit": limit, "cursor": cursor}

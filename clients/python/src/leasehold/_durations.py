@@ -29,8 +29,17 @@ def seconds_of(duration: Duration, name: str) -> float:
     else:
         raise InvalidRequest(f"must be seconds, a timedelta, or a text such as '20s', not {duration!r}", name)
     if not seconds >= 0:
-        raise InvalidRequest(f"must not be negative: {duration}", name)
+        raise InvalidRequest(f"must be 0 or more, not {duration}", name)
     return seconds
+
+
+def whole(number: int | None, name: str, least: int, most: int | None = None) -> int | None:
+    """Returns the number. Raises `InvalidRequest`, which names the option, unless it is whole and in its range."""
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if number is None or (is_whole and number >= least and (most is None or number <= most)):
+        return number
+    wanted = f"{least} or more" if most is None else f"{least} to {most}"
+    raise InvalidRequest(f"must be a whole number, {wanted}, not {number!r}", name)
 
 
 def seconds_if(duration: Duration | None, name: str) -> float | None:

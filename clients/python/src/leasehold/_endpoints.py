@@ -32,7 +32,7 @@ def _places(place: Place) -> Sequence[str | Service]:
     if isinstance(place, str) and "," in place:
         # A variable of the environment has the URLs with commas between them.
         place = [url.strip() for url in place.split(",") if url.strip()]
-    if isinstance(place, str) or not isinstance(place, Sequence):
+    if isinstance(place, (str, bytes)) or not isinstance(place, Sequence):
         return [place]
     if not place:
         raise InvalidRequest("must name an endpoint", "base_url")
@@ -92,9 +92,9 @@ class Endpoints:
             self._current = (at + 1) % len(self._transports)
 
     def _trouble(self, at: int, call: Call, answer: Answer) -> str | None:
-        """What is wrong with an endpoint where the next try goes to the next one after a pause: the service is there, and
-        cannot reach its table; or a gateway says when to return. Raises `Unavailable` for the answer of another program
-        that does not."""
+        """What is wrong with an endpoint where the next try goes to the next one after a pause: the service is there,
+        and cannot reach its table; or a gateway says when to return. Raises `Unavailable` for the answer of another
+        program that does not."""
         status, document = answer.status, answer.document
         problem = document if isinstance(document, dict) else {}
         text = f"no answer from {self._urls[at]}: {refusal(call, answer)}"

@@ -582,7 +582,8 @@ class BaseGuard(Keeping):
                 raise
         was_under_way = self._holder.under_way == send.send  # no release crossed with it
         following, _ = self._step(BeatEnded(send.send, end), answer, cast("Exception | None", error))
-        if error is not None and was_under_way:
+        # A loss is told once, by `_lost`.
+        if error is not None and was_under_way and not isinstance(error, LockLost):
             _log.warning("a heartbeat of the lock %r failed: %s", self.key, error, extra=_about(self))
         return following
 

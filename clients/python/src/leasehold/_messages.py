@@ -196,7 +196,7 @@ def _checked_url(base_url: str) -> str:
 
 def _one_line(token: Token) -> str:
     """The token, which no error message repeats."""
-    text = token if isinstance(token, str) else token()
+    text = token() if callable(token) else token
     if not isinstance(text, str) or not text:
         raise InvalidRequest("must be a text that is not empty", "token")
     if not (text.isascii() and text.isprintable()):
@@ -230,6 +230,9 @@ def json_of(value: object, field: str | None = None, *, canonical: bool = False)
 
 
 def _query(members: Mapping[str, object]) -> str:
+    for name in ("key", "sortKey"):
+        if not isinstance(members.get(name, ""), str):
+            raise InvalidRequest(f"must be a text, not {members[name]!r}", "sort_key" if name == "sortKey" else name)
     try:
         # quote, not quote_plus: signers and the service must agree on what a space is.
         return urlencode(members, quote_via=quote, safe="")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from ._capacity import CapacityMeter
+from ._durations import whole
 from ._dynamodb import from_item, to_item
 from ._timing import OPERATION_BOUND, Backoff
 from .errors import (
@@ -580,7 +581,7 @@ class BaseTransactionCalls:
             "expressionAttributeNames": names,
             "projectionExpression": projection,
             "scanIndexForward": forward,
-            "limit": page_size,
+            "limit": whole(page_size, "page_size", 1),
             "isolation": isolation,
         }
         return Listing(partial(self._items, "list", read=_page), body)

@@ -160,7 +160,8 @@ class InvalidRequest(LeaseholdError, ValueError):
     """The request breaks a rule; `field` names the argument or member at fault, where known."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+        is_named = field is None or message.startswith(f"{field} ")
+        super().__init__(message if is_named else f"{field}: {message}")
         self.field = field
 
 

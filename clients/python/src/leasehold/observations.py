@@ -204,7 +204,7 @@ def _loaded(entry: SavedObservation, now: float, epoch_ms: float, margin: float)
         age = (epoch_ms - entry["firstSeenEpochMs"]) / 1000
         readable = isinstance(name[0], str) and isinstance(version, str) and lease_ms >= 0
     except (AttributeError, KeyError, TypeError) as error:
-        raise InvalidRequest(f"no saved observation: {error!r}", "observations") from error
+        raise InvalidRequest("no saved observation: a member is missing", "observations") from error
     if not readable or not isinstance(name[1], str | None) or not math.isfinite(age):
         raise InvalidRequest("no saved observation: a member is of the wrong kind", "observations")
     # A time in the future starts the observation again.

@@ -137,7 +137,7 @@ pub(super) fn reads(request: wire::GetItemsRequest) -> Result<(Vec<ReadRequest>,
             Ok((requests.into_iter().enumerate().map(read).collect::<Result<_, _>>()?, false))
         }
         (None, _) => {
-            let missing = |name: &str| Problem::invalid(name, format!("missing field `{name}`."));
+            let missing = |name: &str| Problem::invalid(name, format!("{name} is missing."));
             let request = wire::ItemRequest {
                 table_name: table_name.ok_or_else(|| missing("tableName"))?,
                 key: key.ok_or_else(|| missing("key"))?,

@@ -44,9 +44,14 @@ pub(crate) async fn check(states: Arc<States>) -> Result<(), Problem> {
     Folder::new(states).check().await
 }
 
+/// Whether a request is for the states.
+pub(crate) fn is_for_states(parts: &Parts) -> bool {
+    [PATH, LOCK_PATH].contains(&parts.uri.path())
+}
+
 /// The token of a request to these paths, which Terraform sends as a password.
 pub(crate) fn token(parts: &Parts) -> Option<String> {
-    [PATH, LOCK_PATH].contains(&parts.uri.path()).then(|| leasehold_terraform::token(&parts.headers))?
+    is_for_states(parts).then(|| leasehold_terraform::token(&parts.headers))?
 }
 
 async fn respond(State(served): State<Served>, request: Request) -> Response {
