@@ -17,6 +17,8 @@ use leasehold_tests::{Fates, Faults};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
+use crate::documented;
+
 const CALLERS: usize = 64;
 const ROUNDS: usize = 20;
 
@@ -109,7 +111,7 @@ fn expected_failures() -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms() {
-    check(&serve_engine(&memory(), without_sort_key()).await).await;
+    documented::suite().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,13 +20,14 @@ use leasehold_wire::openapi::Api;
 use leasehold_wire::operation::{OPERATIONS, Subject};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
 use utoipa::OpenApi;
 
 use crate::conformance::{memory, serve_engine, without_sort_key};
 
 /// The answers of one run: the schemas of the document beside what was answered.
 #[derive(Debug, Default)]
-struct Answers {
+pub(crate) struct Answers {
     of_operations: BTreeMap<(String, u16), usize>,
     violations: BTreeSet<String>,
     documents: BTreeSet<String>,
@@ -64,8 +65,14 @@ async fn compared(openapi: Arc<Value>, answers: Arc<Mutex<Answers>>, request: Re
     Response::from_parts(head, Body::from(body))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_of_the_conformance_suite_are_as_documented() {
+/// Runs the conformance suite over HTTP on an engine in memory, once for all tests that look at its answers, and returns
+/// these and the refusals among them.
+pub(crate) async fn suite() -> &'static (Answers, Refusals) {
+    static SUITE: OnceCell<(Answers, Refusals)> = OnceCell::const_new();
+    SUITE.get_or_init(conforming).await
+}
+
+async fn conforming() -> (Answers, Refusals) {
     let over_http = serve_engine(&memory(), without_sort_key()).await;
     let (dynamodb, schema) = (over_http.dynamodb.clone(), over_http.schema.clone());
     ensure_history_table(&dynamodb, "history").await.expect("a new table");
@@ -82,8 +89,13 @@ async fn answers_of_the_conformance_suite_are_as_documented() {
     tokio::spawn(leasehold_server::run(listener, routes, std::future::pending()));
     let target = Target { base_url, refusals: Refusals::default(), concurrent_cases: CONCURRENT_CASES, ..over_http };
     run(&target).await.unwrap_or_else(|failures| panic!("{failures}"));
+    let answers = std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner));
+    (answers, target.refusals)
+}
 
-    let answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_the_conformance_suite_are_as_documented() {
+    let (answers, _) = suite().await;
     assert!(answers.violations.is_empty(), "{:#?}", answers.violations);
     for operation in OPERATIONS.iter().filter(|operation| operation.subject != Subject::Transaction) {
         let is_answered = answers.of_operations.contains_key(&(operation.path.to_owned(), 200));

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 
 use crate::conformance::{memory, serve_engine, without_sort_key};
+use crate::documented;
 use crate::transaction_api::{self, Api};
 
 /// Makes a direct invocation of each request whose operation has an action, and passes on the others.
@@ -103,9 +104,8 @@ fn compare(operations: impl Fn(&Operation) -> bool, answered: &[Refusals]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operation_on_keys_answers_with_the_refusals_of_its_entry() {
-    let over_http = serve_engine(&memory(), without_sort_key()).await;
-    run(&over_http).await.unwrap_or_else(|failures| panic!("{failures}"));
-    let answered = [over_http.refusals, answered_directly().await];
+    let (_, over_http) = documented::suite().await;
+    let answered = [over_http.clone(), answered_directly().await];
     compare(|operation| operation.subject != Subject::Transaction, &answered);
 }
 
