@@ -323,7 +323,7 @@ pub(crate) async fn main(args: ServeArgs) -> Result<(), ServeError> {
         _ => None,
     };
     args.warn(address);
-    args.announce(address, exposed.as_ref().map(|(address, _)| *address));
+    args.announce(address, exposed.as_ref().map(|(address, _)| *address), states.as_ref());
     let guard = Guard::new(wanted.ip(), &args.allow_host);
     let front = Front { guard, tokens, tls, states, name: args.url(address) };
     let signs_of_life = systemd::watchdog().map(|pause| tokio::spawn(give_signs_of_life(server.pulse(), pause)));
@@ -409,7 +409,7 @@ impl ServeArgs {
         }
     }
 
-    fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>) {
+    fn announce(&self, address: SocketAddr, exposed: Option<SocketAddr>, states: Option<&States>) {
         let store = match (&self.dynamodb_endpoint, self.memory) {
             (Some(url), _) => format!("at {url}"),
             (None, true) => "in memory, gone when this stops".to_owned(),
@@ -429,7 +429,10 @@ impl ServeArgs {
         });
         let url = self.url(address);
         let states = self.terraform_state.as_ref().map_or_else(String::new, |folder| {
-            format!("  terraform {url}{}?state=NAME, in the folder {}\n", leasehold_terraform::PATH, folder.display())
+            // An empty mount point has none.
+            let count = states.and_then(|states| states.count().ok()).unwrap_or(0);
+            let (path, folder) = (leasehold_terraform::PATH, folder.display());
+            format!("  terraform {url}{path}?state=NAME, of {count} states in the folder {folder}\n")
         });
         let token = if self.token_file.is_some() { " -H \"Authorization: Bearer $TOKEN\"" } else { "" };
         say(&format!(

@@ -205,9 +205,14 @@ async fn state_is_refused_when_the_folder_is_another_one() {
     assert_eq!(backend.write("moe", "1").await, OK);
     assert_eq!(backend.unlock("moe").await, OK);
     backend.serve.acquire("terraform/Ä", "no state").await;
+    // More than a page of a listing.
+    for number in 0..100 {
+        backend.serve.acquire(&format!("terraform/more-{number}"), "any").await;
+    }
     backend.serve.kill_9().await;
     let backend = start("mistyped").await;
-    assert!(log().contains("locks of Terraform's states") && log().contains(r#"names=["network"]"#), "{}", log());
+    assert!(backend.serve.banner.iter().any(|line| line.contains("of 0 states in the folder mistyped")));
+    assert!(log().contains("locks of Terraform's states") && log().contains("count=101"), "{}", log());
     // Terraform takes a 404 for a new state, and makes all of it once more.
     let (status, problem) = answered(backend.request("GET", "")).await;
     assert_eq!((status.as_u16(), &problem["type"]), (500, &json!("misconfigured")));
@@ -228,7 +233,8 @@ async fn state_is_refused_when_the_folder_is_another_one() {
     assert_eq!(backend.lock("curly").await.0, OK);
     backend.serve.kill_9().await;
     let backend = start("states").await;
-    assert_eq!((backend.state().await.as_deref(), log().contains("names=")), (Some("1"), false), "{}", log());
+    assert!(backend.serve.banner.iter().any(|line| line.contains("of 1 states in the folder states")));
+    assert_eq!((backend.state().await.as_deref(), log().contains("count=100")), (Some("1"), true), "{}", log());
 }
 
 #[tokio::test]

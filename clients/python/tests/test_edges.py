@@ -128,6 +128,7 @@ def test_leaving_a_block_in_an_outage_is_bounded(
             begun = time.monotonic()
         took = time.monotonic() - begun
     assert took < 6, "about two seconds, on a busy machine"
+    assert not any(", released, " in message for message in caplog.messages)
     assert any("goes on in the background" in message for message in caplog.messages)
     proxy.let_pass()
     looker = make_client()
@@ -162,6 +163,7 @@ def test_leaving_a_block_is_bounded_by_the_rest_of_the_lease(service: str, key: 
     with guard:
         pass
     assert 3.5 <= clock.time <= 4.2, "half a second was left of the lease"
+    assert ", not released yet, " in repr(guard)
     assert len(background) == 1
 
 

@@ -131,6 +131,40 @@ async fn write_is_refused_when_the_next_holder_came_between() {
     write(&bucket, 2, "after").await.expect("under the newest token");
 }
 
+/// The next holder comes, and cleans up, before the late run has written even its object.
+#[tokio::test]
+async fn refused_write_leaves_no_object() {
+    let (s3, bucket) = bucket().await;
+    write(&bucket, 1, "before").await.expect("written");
+    let held = s3.hold(Method::PUT, ".tfstate", At::Arrival);
+    let late = {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { write(&bucket, 1, "late").await })
+    };
+    let open = held.arrived().await;
+    change(&bucket, 2, Change::Raise).await.expect("the next holder");
+    open.send(()).expect("it waits");
+    assert_eq!(kind(late.await.expect("no panic")), Some(ProblemType::Lost));
+    assert_eq!((read(&bucket).await.as_deref(), states_of(&s3)), (Some("before"), 1));
+}
+
+/// Two requests of one run: the second one cleans up between the object and the pointer of the first.
+#[tokio::test]
+async fn clean_up_leaves_a_write_that_is_on_its_way() {
+    let (s3, bucket) = bucket().await;
+    let held = s3.hold(Method::PUT, "pointer.json", At::Arrival);
+    let first = {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { write(&bucket, 1, "first").await })
+    };
+    let open = held.arrived().await;
+    change(&bucket, 1, Change::Raise).await.expect("it cleans up");
+    assert_eq!(states_of(&s3), 1);
+    open.send(()).expect("it waits");
+    first.await.expect("no panic").expect("written");
+    assert_eq!(read(&bucket).await.as_deref(), Some("first"));
+}
+
 /// The next holder reads what the run before it wrote, or that run is refused.
 #[tokio::test]
 async fn next_holder_reads_a_write_that_came_between() {
@@ -185,6 +219,72 @@ async fn writers_all_get_through_when_they_write_at_once() {
     assert_eq!(states_of(&s3), 2, "the state, and the version before it");
 }
 
+/// The object of a write whose content another one brought in the meantime is of no use.
+#[tokio::test]
+async fn object_is_removed_when_another_write_had_its_content() {
+    let (s3, bucket) = bucket().await;
+    write(&bucket, 1, "one").await.expect("written");
+    let held = s3.hold(Method::PUT, "pointer.json", At::Arrival);
+    let second = {
+        let bucket = bucket.clone();
+        tokio::spawn(async move { write(&bucket, 1, "two").await })
+    };
+    let open = held.arrived().await;
+    write(&bucket, 1, "two").await.expect("written");
+    open.send(()).expect("it waits");
+    second.await.expect("no panic").expect("it is there already");
+    assert_eq!((read(&bucket).await.as_deref(), states_of(&s3)), (Some("two"), 2), "and the version before");
+}
+
+#[tokio::test]
+async fn change_goes_on_when_s3_asks_for_another_try() {
+    let (s3, bucket) = bucket().await;
+    // A pointer that is gone, as after a bucket was put back, and another write at the same moment.
+    let refusals =
+        [(409, "ConditionalRequestConflict"), (404, "NoSuchKey"), (503, "SlowDown"), (500, "InternalError"), (429, "")];
+    for (token, (status, code)) in (1..).zip(refusals) {
+        s3.refuse(&Method::PUT, "pointer.json", 1, status, code);
+        write(&bucket, token, code).await.unwrap_or_else(|problem| panic!("{code}: {problem:?}"));
+        assert_eq!(read(&bucket).await.as_deref(), Some(code));
+    }
+    assert_eq!(states_of(&s3), 2, "each try writes the same object");
+    for (status, code) in [(409, "OperationAborted"), (404, "NoSuchBucket"), (403, "AccessDenied")] {
+        s3.refuse(&Method::PUT, "pointer.json", 1, status, code);
+        assert_eq!(kind(write(&bucket, 9, "nine").await), Some(ProblemType::Misconfigured), "{code}");
+    }
+    s3.refuse(&Method::GET, "pointer.json", 3, 503, "SlowDown");
+    assert_eq!(kind(change(&bucket, 9, Change::Raise).await), Some(ProblemType::Unavailable));
+}
+
+#[tokio::test]
+async fn change_counts_when_its_clean_up_fails() {
+    let (s3, bucket) = bucket().await;
+    for state in ["one", "two"] {
+        write(&bucket, 1, state).await.expect("written");
+    }
+    s3.refuse(&Method::GET, "", 1, 403, "AccessDenied");
+    change(&bucket, 2, Change::Raise).await.expect("raised");
+    s3.refuse(&Method::DELETE, ".tfstate", 1, 403, "AccessDenied");
+    write(&bucket, 2, "three").await.expect("written");
+    assert_eq!(states_of(&s3), 3, "what stays");
+    change(&bucket, 3, Change::Raise).await.expect("raised");
+    assert_eq!((read(&bucket).await.as_deref(), states_of(&s3)), (Some("three"), 2));
+}
+
+/// A removal and a raise keep the version before: the one that a person may want back.
+#[tokio::test]
+async fn version_before_is_kept_when_a_state_is_removed() {
+    let (s3, bucket) = bucket().await;
+    write(&bucket, 1, "one").await.expect("written");
+    write(&bucket, 1, "two").await.expect("written");
+    change(&bucket, 2, Change::Raise).await.expect("raised");
+    assert_eq!(states_of(&s3), 2);
+    change(&bucket, 2, Change::Remove).await.expect("removed");
+    change(&bucket, 3, Change::Remove).await.expect("removed already, under a newer token");
+    assert_eq!((read(&bucket).await, states_of(&s3)), (None, 1), "the last one");
+    assert_eq!(kind(write(&bucket, 2, "late").await), Some(ProblemType::Lost));
+}
+
 #[tokio::test]
 async fn repeat_of_a_write_changes_nothing() {
     let (s3, bucket) = bucket().await;
@@ -195,6 +295,12 @@ async fn repeat_of_a_write_changes_nothing() {
     assert_eq!(s3.keys(), keys, "the version before stays");
     change(&bucket, 1, Change::Raise).await.expect("raised already");
     assert_eq!(s3.keys(), keys);
+    // Nothing is written that would come in the way of another change.
+    for key in ["pointer.json", ".tfstate"] {
+        s3.refuse(&Method::PUT, key, 1, 403, "AccessDenied");
+    }
+    write(&bucket, 1, "two").await.expect("repeated");
+    change(&bucket, 1, Change::Raise).await.expect("raised already");
 }
 
 #[tokio::test]
@@ -252,9 +358,17 @@ async fn state_is_refused_when_its_objects_are_damaged() {
     let (s3, bucket) = bucket().await;
     let pointer = |token: Value| json!({ "fencingToken": token, "version": 1, "state": null, "previous": null });
     let strange = json!({ "fencingToken": 1, "version": 1, "state": null, "previous": null, "more": 1 });
-    for damaged in
-        ["", "{", "{}", &pointer(json!(-1)).to_string(), &pointer(json!("1")).to_string(), &strange.to_string()]
-    {
+    let named = json!({ "key": "states/network/1-1.tfstate", "sha256": "", "more": 1 });
+    let stranger = json!({ "fencingToken": 1, "version": 1, "state": named, "previous": null });
+    for damaged in [
+        "",
+        "{",
+        "{}",
+        &pointer(json!(-1)).to_string(),
+        &pointer(json!("1")).to_string(),
+        &strange.to_string(),
+        &stranger.to_string(),
+    ] {
         s3.set(POINTER, Some(damaged));
         assert_eq!(kind(write(&bucket, 1, "one").await), Some(ProblemType::Unavailable), "{damaged} admits nobody");
         bucket.read(&name()).await.expect_err("no state can be told");

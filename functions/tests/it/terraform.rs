@@ -204,7 +204,15 @@ async fn states_ask_for_a_token_and_its_scope() {
     let lock = http_event("PUT", "/v1/terraform-lock", "", &info("moe"));
     assert_eq!(world.answer(by(lock, "moe", "own")).await.0, 200);
     let write = http_event("POST", "/v1/terraform", "&ID=moe", "1");
-    assert_eq!(world.answer(by(write, "moe", "own")).await.0, 200);
+    assert_eq!(world.answer(by(write.clone(), "moe", "own")).await.0, 200);
+    // As `leasehold terraform` sends it.
+    let as_bearer = |token: &str| {
+        let mut event = write.clone();
+        event["headers"]["authorization"] = json!(format!("Bearer {token}"));
+        event
+    };
+    assert_eq!(world.answer(as_bearer("own")).await.0, 200);
+    assert_eq!(world.answer(as_bearer("a guess")).await.0, 401);
     // What a gateway says of its caller counts for nothing here.
     let mut signed = http_event("GET", "/v1/terraform", "", "");
     signed["requestContext"]["authorizer"]["iam"]["userArn"] = json!("arn:aws:iam::123456789012:user/root");
@@ -269,6 +277,9 @@ async fn lock_of_a_dead_run_comes_free_by_the_clock() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(world.answer(write()).await.0, 409, "it lives on");
+    let mut signed = http_event("POST", "/v1/terraform", "", "1");
+    signed["headers"]["leasehold-lease-id"] = json!("dying");
+    assert_eq!(world.answer(signed).await.0, 409, "whose lease id is in the header");
     assert_eq!(world.lock("larry").await.0, 423, "nobody judges a holder that sends no heartbeats");
     assert_eq!(world.write("moe", "2").await.0, 200);
 }

@@ -218,6 +218,9 @@ impl Error {
 
     /// A request without an answer. `answered`: the service has answered another request before.
     pub(crate) fn transport(error: TransportError, answered: bool) -> Self {
+        if error.is_invalid() {
+            return Self::new(ErrorKind::InvalidRequest { field: None }, error.to_string());
+        }
         let cause = if error.may_have_been_delivered() { Cause::CutOff } else { Cause::Unreached };
         Self {
             unanswered: cause.may_apply(),

@@ -186,8 +186,7 @@ impl Endpoint {
         match &self.credentials {
             Credentials::None => Ok(()),
             Credentials::Bearer(token) => {
-                let mut value = HeaderValue::try_from(format!("Bearer {}", token()))
-                    .map_err(|_| TransportError::not_sent("the bearer token is not one line of ASCII"))?;
+                let mut value = bearer(&token())?;
                 value.set_sensitive(true);
                 request.headers_mut().insert(AUTHORIZATION, value);
                 Ok(())
@@ -307,6 +306,14 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// Returns the header's value for a token, which no message shows.
+fn bearer(token: &str) -> Result<HeaderValue, TransportError> {
+    let value = HeaderValue::try_from(format!("Bearer {token}")).ok().filter(|value| value.to_str().is_ok());
+    value.ok_or_else(|| {
+        TransportError::invalid("the token is not one line of printable ASCII: trim what was read from a file")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -321,6 +328,16 @@ mod tests {
             let error = HttpTransport::new(url).expect_err("credentials");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn token_that_fits_in_no_header_is_refused_and_not_shown() {
+        for token in ["secret\nline", "secr\u{e9}t"] {
+            let error = Error::transport(bearer(token).expect_err("no header"), false);
+            assert!(matches!(error.kind(), crate::ErrorKind::InvalidRequest { .. }), "{error:?}");
+            assert!(!format!("{error:?}").contains("secr"), "{error:?}");
+        }
+        assert!(bearer("abc.def-123").is_ok());
     }
 
     #[test]

@@ -40,17 +40,28 @@ pub struct TransportError {
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
     delivered: bool,
+    is_invalid: bool,
 }
 
 impl TransportError {
     /// Creates an error for a request that may have been carried out.
     pub fn unanswered(message: impl Into<String>) -> Self {
-        Self { message: message.into(), source: None, delivered: true }
+        Self { message: message.into(), source: None, delivered: true, is_invalid: false }
     }
 
     /// Creates an error for a request that was certainly not sent: nothing can have happened.
     pub fn not_sent(message: impl Into<String>) -> Self {
         Self { delivered: false, ..Self::unanswered(message) }
+    }
+
+    /// Creates an error for a request that cannot be made, now or later: its token, for example, fits in no header.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self { is_invalid: true, ..Self::not_sent(message) }
+    }
+
+    /// Whether a repeat would fail as well.
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.is_invalid
     }
 
     /// The same error in these words.

@@ -10,6 +10,7 @@ use axum::body::{Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, Method, StatusCode};
+use md5::{Digest, Md5};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -31,7 +32,6 @@ type Shared = Arc<Mutex<Bucket>>;
 #[derive(Debug, Default)]
 struct Bucket {
     objects: BTreeMap<String, (Bytes, String)>,
-    writes: u64,
     is_gone: bool,
     gates: Vec<Gate>,
 }
@@ -52,6 +52,8 @@ pub enum At {
     Arrival,
     /// It is carried out. Its answer will be lost.
     Answer,
+    /// It will be refused, with this status and `Code`.
+    Refusal(u16, &'static str),
 }
 
 /// A request that is held back.
@@ -88,11 +90,19 @@ impl S3 {
         Ok(Self { url, state, server })
     }
 
-    /// Holds back the next request of this method whose key ends so.
+    /// Holds back the next request of this method whose key ends so. A listing has the key "".
     pub fn hold(&self, method: Method, end: &str, at: At) -> Held {
         let ((arrived, has_arrived), (open, opened)) = (oneshot::channel(), oneshot::channel());
         lock(&self.state).gates.push(Gate { method, end: end.to_owned(), at, arrived, opened });
         Held { arrived: has_arrived, open }
+    }
+
+    /// Refuses the next requests of this method whose key ends so, as many as this.
+    pub fn refuse(&self, method: &Method, end: &str, times: usize, status: u16, code: &'static str) {
+        for _ in 0..times {
+            let held = self.hold(method.clone(), end, At::Refusal(status, code));
+            let _ = held.open.send(());
+        }
     }
 
     /// The keys.
@@ -123,13 +133,15 @@ impl Drop for S3 {
 
 impl Bucket {
     fn put(&mut self, key: &str, body: Bytes) {
-        self.writes += 1;
-        let etag = format!("\"{:032x}\"", self.writes);
+        // The tag of S3: the same content has the same one.
+        let etag = format!("\"{:032x}\"", u128::from_be_bytes(Md5::digest(&body).into()));
         self.objects.insert(key.to_owned(), (body, etag));
     }
 
     fn gate(&mut self, method: &Method, key: &str) -> Option<Gate> {
-        let index = self.gates.iter().position(|gate| gate.method == *method && key.ends_with(&gate.end))?;
+        // A listing has no key.
+        let is_for = |gate: &Gate| key.ends_with(&gate.end) && key.is_empty() == gate.end.is_empty();
+        let index = self.gates.iter().position(|gate| gate.method == *method && is_for(gate))?;
         Some(self.gates.remove(index))
     }
 
@@ -181,12 +193,15 @@ async fn answer(State(bucket): State<Shared>, request: Request) -> Response {
     let gate = lock(&bucket).gate(&parts.method, &key);
     let carry_out = || lock(&bucket).carry_out(&parts.method, &key, query, &parts.headers, body.clone());
     let Some(gate) = gate else { return carry_out() };
-    let done = (gate.at == At::Answer).then(carry_out);
+    if gate.at == At::Answer {
+        carry_out();
+    }
     let _ = gate.arrived.send(());
     let _ = gate.opened.await;
-    match done {
-        Some(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        None => carry_out(),
+    match gate.at {
+        At::Arrival => carry_out(),
+        At::Answer => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        At::Refusal(status, code) => refused(StatusCode::from_u16(status).unwrap_or_default(), code),
     }
 }
 

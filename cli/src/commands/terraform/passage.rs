@@ -213,3 +213,51 @@ fn lost() -> Problem {
 fn silent() -> Problem {
     Problem::new(ProblemType::Unavailable, "The service of the states does not answer.")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, pending};
+    use leasehold_client::TransportError;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A service that gives no answer.
+    struct Silent {
+        how: fn() -> Option<TransportError>,
+        asked: Arc<AtomicUsize>,
+    }
+
+    impl Transport for Silent {
+        fn send(&self, _: hyper::Request<Vec<u8>>) -> BoxFuture<'_, Result<hyper::Response<Vec<u8>>, TransportError>> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            async { if let Some(error) = (self.how)() { Err(error) } else { pending().await } }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_answered_when_the_service_is_silent() {
+        let waits = ANSWER_LIMIT..=ANSWER_LIMIT + PAUSE;
+        for (how, times, after) in [
+            ((|| None) as fn() -> _, 1..=1, waits.clone()),
+            (|| Some(TransportError::unanswered("cut off")), 1..=1, Duration::ZERO..=Duration::ZERO),
+            // Nothing can have happened, so it is sent again.
+            (|| Some(TransportError::not_sent("refused")), 100..=1000, waits),
+        ] {
+            let ((secret, secret_hash), asked) = (new_token(), Arc::new(AtomicUsize::new(0)));
+            let service = Box::new(Silent { how, asked: Arc::clone(&asked) });
+            let state = Name::parse("network").expect("plain");
+            let (_lost, over) = watch::channel(false);
+            let passage = Passage { service, state, proof: HeaderMap::new(), secret_hash, over };
+            let request = Request::post(format!("/{secret}{PATH}?state=network")).body(Body::from("1"));
+            let (begun, request) = (Instant::now(), request.expect("a request"));
+            let answer = respond(State(Arc::new(passage)), Path(secret), request).await;
+            assert_eq!(answer.status().as_u16(), 503);
+            assert!(after.contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            assert!(times.contains(&asked.load(Ordering::SeqCst)), "{}", asked.load(Ordering::SeqCst));
+        }
+    }
+}

@@ -68,6 +68,8 @@ async fn passage_is_for_its_own_run_and_state() {
     assert_eq!(waiting.asks("POST", address, large.clone()).await.0, OK);
     assert_eq!(waiting.asks("GET", address, "").await, (OK, serde_json::from_str(&large).expect("JSON")));
     assert_eq!(waiting.asks("POST", address, large + " ").await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let damaged = http_client().post(address).header("Content-MD5", "xMpCOKC5I4INzFCab3WEmx==").body("1");
+    assert_eq!(answered(damaged).await.0, StatusCode::BAD_REQUEST, "the checksum comes along");
     let lock = waiting.address("LOCK_");
     assert_eq!(waiting.asks("PUT", lock, info("any").to_string()).await.0, OK);
     assert_eq!(waiting.asks("DELETE", waiting.address("UNLOCK_"), info("any").to_string()).await.0, OK);
@@ -89,12 +91,9 @@ async fn passage_is_for_its_own_run_and_state() {
     assert_eq!(backend.serve.get(KEY).await["state"], "released");
 }
 
-#[tokio::test]
-async fn passage_refuses_at_once_when_the_lock_is_lost() {
-    let backend = Backend::start(&[]).await;
-    let options = ["--lease", "3s", "--grace", "1s"];
+/// A run whose command outlives its request to end for a while, as Terraform does. Returns the address of the passage.
+async fn stubborn_run(backend: &Backend, options: &[&str]) -> (Child, String) {
     let mut command = leasehold(backend.folder.path());
-    // The command outlives its request to end for a while, as Terraform does.
     let script = "trap : TERM; echo $TF_HTTP_ADDRESS > new; mv new address; while :; do sleep 0.05; done";
     command.args(["terraform", "--url", &backend.serve.base_url, "--state", "network"]).args(options);
     command.args(["--", "sh", "-c", script]);
@@ -103,7 +102,31 @@ async fn passage_refuses_at_once_when_the_lock_is_lost() {
     while !file.exists() {
         pause(Duration::from_millis(20)).await;
     }
-    let address = first_line(&file).await;
+    (run, first_line(&file).await)
+}
+
+#[tokio::test]
+async fn passage_asks_nothing_more_when_the_lock_was_broken() {
+    let backend = Backend::start(&[]).await;
+    let (run, address) = stubborn_run(&backend, &["--heartbeat", "100ms", "--grace", "5s"]).await;
+    assert_eq!(answered(backend.request("UNLOCK", "")).await.0, OK);
+    // The service refuses, and soon the passage by itself.
+    loop {
+        let (status, problem) = answered(http_client().post(&address).body("1")).await;
+        assert_eq!(status, CONFLICT, "{problem}");
+        if problem["detail"].as_str().is_some_and(|detail| detail.contains("nothing was asked of the service")) {
+            break;
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+    let (status, said) = Configuration::finished(run).await;
+    assert_eq!(status, Some(76), "{said}");
+}
+
+#[tokio::test]
+async fn passage_refuses_at_once_when_the_lock_is_lost() {
+    let backend = Backend::start(&[]).await;
+    let (run, address) = stubborn_run(&backend, &["--lease", "3s", "--grace", "1s"]).await;
     backend.serve.signal("STOP");
     // This request is at the silent service when the lock is lost.
     let (status, problem) = answered(http_client().post(&address).body("1")).await;
@@ -129,7 +152,7 @@ async fn states_are_reached_with_the_credentials_of_the_lock() {
     let aws = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("AWS_REGION", "eu-west-1")];
     for (number, (url, options, variables)) in [
         (url, &["--token", &token][..], vec![]),
-        (url, &[], vec![("LEASEHOLD_TOKEN", token.as_str())]),
+        (url, &[], vec![("LEASEHOLD_TOKEN", token.as_str()), ("TF_HTTP_USERNAME", "larry")]),
         (&signed, &["--sigv4"], aws.to_vec()),
         (&with_tokens, &["--sigv4"], [&aws[..], &by].concat()),
     ]
@@ -144,7 +167,7 @@ async fn states_are_reached_with_the_credentials_of_the_lock() {
         let password = waiting.environment.get("TF_HTTP_PASSWORD");
         assert_eq!(password, (number != 2).then_some(&token), "{number}");
         let user = waiting.environment.get("TF_HTTP_USERNAME").map(String::as_str);
-        assert_eq!(user, [Some("leasehold"), Some("leasehold"), None, Some("moe")][number]);
+        assert_eq!(user, [Some("leasehold"), Some("larry"), None, Some("moe")][number]);
         assert!(!waiting.environment.contains_key("LEASEHOLD_TOKEN"));
         let (status, said) = waiting.ended().await;
         assert_eq!(status, Some(0), "{said}");

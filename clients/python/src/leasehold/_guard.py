@@ -59,6 +59,9 @@ Outcome: TypeAlias = Literal["created", "reacquired", "takenOver", "renewed", "r
 _log = logging.getLogger("leasehold")
 
 
+_WORDS: dict[str, str] = {"releasing": "being released", "unreleased": "not released yet"}
+"""The states whose name says too little."""
+
 _EXIT_TIMEOUT = 1.0
 """Seconds for the release of a lock that is held when its event loop ends."""
 
@@ -250,8 +253,7 @@ class BaseGuard(Keeping):
         self._at_risk: list[Callback] = []
 
     def __repr__(self) -> str:
-        state = self.lost or ("released" if self._over.is_set() else "held")
-        return f"<Guard of {self.key!r}, {state}, fencing token {self.fencing_token}>"
+        return f"<Guard of {self.key!r}, {self.word}, fencing token {self.fencing_token}>"
 
     @property
     def key(self) -> str:
@@ -351,6 +353,11 @@ class BaseGuard(Keeping):
             return Handover(self.key, self._lease_id, self._holder.numbers.last, self.sort_key)
 
     # The rest is for this package.
+
+    @property
+    def word(self) -> str:
+        """The state, for people."""
+        return self.lost or _WORDS.get(self._holder.state, self._holder.state)
 
     @property
     def in_doubt(self) -> bool:

@@ -235,7 +235,7 @@ class BaseAllGuard(Keeping):
         self._on_lost: list[Callback] = []
 
     def __repr__(self) -> str:
-        state = self.lost or ("held" if self.valid else "released")
+        state = self.lost or self._members[0].word
         return f"<Guard of {', '.join(map(repr, self.keys))}, {state}, fencing token {self.fencing_token}>"
 
     @property

@@ -73,6 +73,18 @@ impl States {
         }
     }
 
+    /// The number of states.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn count(&self) -> io::Result<usize> {
+        let mut count = 0;
+        for file in fs::read_dir(&self.folder)? {
+            count += usize::from(file?.path().extension().is_some_and(|extension| extension == "tfstate"));
+        }
+        Ok(count)
+    }
+
     /// Compares the folder with the names that the locks tell of. Each lock of a state leaves a fence. Where there is
     /// none, the folder is another one than before: to answer that there is no such state would have Terraform create
     /// all of it once more.
@@ -421,6 +433,8 @@ mod tests {
         fs::write(folder.path().join("network.tfstate"), "{}").expect("written");
         let states = States::open(folder.path()).expect("free");
         assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+        fs::write(folder.path().join("network.tfstate.backup"), "{}").expect("written");
+        assert_eq!(states.count().expect("readable"), 1);
         assert!(states.read(&Name::parse("network").expect("plain")).expect("read").is_some());
     }
 

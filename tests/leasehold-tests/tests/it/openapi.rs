@@ -4,7 +4,7 @@ use leasehold_wire::openapi::Api;
 use serde_json::Value;
 use utoipa::OpenApi;
 
-/// Compares a file with what is generated. `UPDATE_DOCS=1 cargo test --package leasehold-tests` writes the file anew.
+/// Compares a file with what is generated. `UPDATE_DOCS=1` writes the file anew.
 pub(crate) fn compare(file: &str, generated: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(file, generated).expect("writable");
@@ -12,7 +12,7 @@ pub(crate) fn compare(file: &str, generated: &str) {
     let written = std::fs::read_to_string(file).unwrap_or_default();
     assert_eq!(
         written, generated,
-        "{file} is stale: run UPDATE_DOCS=1 cargo test --package leasehold-tests, and read the diff"
+        "{file} is stale: run UPDATE_DOCS=1 cargo test --workspace --test it -- openapi::, and read the diff"
     );
 }
 

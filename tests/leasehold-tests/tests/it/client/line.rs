@@ -134,7 +134,7 @@ async fn waiter_in_line_is_told_who_holds_the_lock_and_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_in_line_is_told_of_the_holder_that_the_one_with_the_turn_sees() {
+async fn waiter_in_line_is_told_of_the_holder_that_its_head_sees() {
     let (world, network, client) = one().await;
     let _holder = granted(&world.client("holder"), "Moe").await;
     let _first = waiter(&client).await;
@@ -267,7 +267,7 @@ async fn waiters_in_line_learn_at_once_that_their_client_was_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reentrant_requests_share_the_lock_that_one_of_them_waited_for() {
+async fn reentrant_requests_share_the_lock_that_one_waited_for() {
     let (world, _network, client) = one().await;
     let other = granted(&world.client("other"), "Moe").await;
     let request = || LockRequest::new("Moe").reentrant().wait(Wait::AtMost(LEASE));
