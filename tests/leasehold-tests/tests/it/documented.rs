@@ -65,8 +65,8 @@ async fn compared(openapi: Arc<Value>, answers: Arc<Mutex<Answers>>, request: Re
     Response::from_parts(head, Body::from(body))
 }
 
-/// Runs the conformance suite over HTTP on an engine in memory, once for all tests that look at its answers, and returns
-/// these and the refusals among them.
+/// Runs the conformance suite over HTTP on an engine in memory, once for all tests that look at its answers, and
+/// returns these and the refusals among them.
 pub(crate) async fn suite() -> &'static (Answers, Refusals) {
     static SUITE: OnceCell<(Answers, Refusals)> = OnceCell::const_new();
     SUITE.get_or_init(conforming).await
