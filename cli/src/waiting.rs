@@ -104,7 +104,7 @@ impl<'a> Indicator<'a> {
         };
         let mut text = format!("still waiting for {} after {waited}, {holders}", self.name);
         if at.elapsed() >= OLD {
-            text = text + &format!("; no good answer from {place} for {}", show_seconds(at.elapsed()));
+            text = format!("{text}; no good answer from {place} for {}", show_seconds(at.elapsed()));
         }
         match gives_up_at.map(|then| then.saturating_duration_since(Instant::now())) {
             Some(left) => text + &format!("; giving up in {}", show_seconds(left)),
