@@ -39,8 +39,18 @@ pub(crate) fn hint(error: &clap::Error, arguments: &[OsString]) -> Option<String
     let has_separator = arguments.iter().any(|argument| argument == "--");
     let refused = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
     let example = if command == "terraform" { "--state NAME -- terraform apply" } else { "KEY -- echo hi" };
+    if let Some(value) = negative(arguments).filter(|_| error.kind() == ErrorKind::UnknownArgument) {
+        return Some(format!("leasehold: no option takes a negative value, such as {value}"));
+    }
     (runs && !has_separator && refused)
         .then(|| format!("leasehold: the command to run stands behind `--`, as in: leasehold {command} {example}"))
+}
+
+/// Returns the first argument that looks like a negative number or duration.
+fn negative(arguments: &[OsString]) -> Option<&str> {
+    let own = arguments.iter().map_while(|argument| argument.to_str()).take_while(|argument| *argument != "--");
+    own.into_iter()
+        .find(|text| text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit())))
 }
 
 #[cfg(test)]

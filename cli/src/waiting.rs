@@ -104,7 +104,8 @@ impl<'a> Indicator<'a> {
         };
         let mut text = format!("still waiting for {} after {waited}, {holders}", self.name);
         if at.elapsed() >= OLD {
-            text = format!("{text}; no good answer from {place} for {}", show_seconds(at.elapsed()));
+            let silence = show_seconds(at.elapsed());
+            text.extend(["; no good answer from ", &place, " for ", &silence]);
         }
         match gives_up_at.map(|then| then.saturating_duration_since(Instant::now())) {
             Some(left) => text + &format!("; giving up in {}", show_seconds(left)),
@@ -184,6 +185,21 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn line_says_since_when_no_answer_came() {
+        let (at, holders) = (Instant::now(), "held by ann".to_owned());
+        let seen = Seen { at, holders, stale_at: Some(at + Duration::from_secs(2)), gives_up_at: None };
+        let line = || {
+            let mut line = String::new();
+            describe(&mut line, "Moe", Some(&seen)).map(|()| line)
+        };
+        assert_eq!(line().as_deref(), Ok("waiting for Moe, held by ann; stale in 2s if it is dead"));
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(line().as_deref(), Ok("waiting for Moe, held by ann; taking over"));
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(line().as_deref(), Ok("waiting for Moe, held by ann; no good answer for 6s"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn wait_that_goes_on_is_told_less_and_less_often() {

@@ -267,6 +267,8 @@ async fn wrong_value_is_refused_in_a_sentence() {
         (&["run", "Moe", "--every", "0s", "--", "true"], short),
         (&["history", "Moe", "--since", "0s"], short),
         (&["acquire", "Moe", "--lease", "999999999999999999d"], "is too long"),
+        (&["run", "Moe", "--wait", "-5s", "--", "true"], "no option takes a negative value, such as -5s"),
+        (&["cost", "--cycles", "-1"], "no option takes a negative value, such as -1"),
         (&["console", "--port", "x"], "it must be a whole number from 0 to 65535"),
         (&["run", "Moe", "--of", "x", "--", "true"], "it must be a whole number from 1 to 1000000000"),
     ] {

@@ -396,6 +396,7 @@ def test_wrong_argument_is_told_in_words_of_this_package(
         (lambda: client.history(key, until_ms=True), "until_ms: must be a whole number, 0 or more, not True"),
         (lambda: list(client.list(page_size=0)), "page_size: must be a whole number, 1 to 1000, not 0"),
         (lambda: list(client.list(page_size=1001)), "page_size: must be a whole number, 1 to 1000, not 1001"),
+        (lambda: client.transaction(lambda tx: 1, tries=0), "tries: must be a whole number, 1 or more, not 0"),
         (lambda: client.get(5), "key: must be a text, not 5"),  # type: ignore[arg-type]
         (lambda: client.try_acquire(5), "key must be a string, not the number 5."),  # type: ignore[arg-type]
         (lambda: client.try_acquire(None), "key is missing."),  # type: ignore[arg-type]

@@ -155,7 +155,10 @@ impl Tables {
         }
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if table.is_empty() || !table.chars().all(is_name) {
-            return Err(Error::invalid(field, "tableName must be the name of a table, not an ARN."));
+            return Err(Error::invalid(
+                field,
+                "tableName must be the name of a table: letters, digits, `_`, `-` and `.`, and no ARN.",
+            ));
         }
         Ok(())
     }

@@ -610,6 +610,7 @@ class Tries:
     """The remaining tries, and their deadline."""
 
     def __init__(self, core: Core, tries: int, deadline: float) -> None:
+        whole(tries, "tries", 1)
         self._core = core
         self._left = tries
         self._until = core.world.now() + deadline
