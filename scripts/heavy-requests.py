@@ -130,7 +130,7 @@ def transaction(item, count, condition):
 
 def nested(levels, members):
     """Lists of one list each, around a list of so many members. The engine reads each member anew at each level."""
-    value = {"L": [{"BOOL": True}] * members}
+    value: dict[str, list[object]] = {"L": [{"BOOL": True}] * members}
     for _ in range(1, levels):
         value = {"L": [value]}
     return value

@@ -1,5 +1,6 @@
 //! Measures many tasks of one client, for `scripts/herd/herd.sh`: `herd`, 50 under one lock; `held`, the memory and the
 //! threads of 1,000 held locks, on Linux only.
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -54,7 +54,7 @@ fn warn_at(left: u32) -> Event<String> {
 /// The scripts, each of which begins at the grant. A heartbeat is due after a quarter of a second at the latest.
 #[rustfmt::skip]
 fn scripts() -> Vec<Script> {
-    use Event::{Leave, Release, Returned, Start, Suspended, Tick};
+    use Event::{Leave, Release, Start, Suspended, Tick};
     let kept = Terms { longest: LEASE * 5, ..Terms::default() };
     let by_hand = Terms { beats: Beats::Manual, ..kept };
     let held_on = Terms { holds_on: true, ..kept };
@@ -122,6 +122,17 @@ fn scripts() -> Vec<Script> {
         ("caller-by-hand-is-suspended", by_hand, vec![
             (0, Start), (100, Suspended), (110, renew(1)), (120, answer(1, RENEWED)),
         ]),
+    ]
+}
+
+/// The scripts of a release whose answer tells of a loss.
+#[rustfmt::skip]
+fn releases() -> Vec<Script> {
+    use Event::{Release, Returned, Start, Suspended, Tick};
+    let kept = Terms { longest: LEASE * 5, ..Terms::default() };
+    let by_hand = Terms { beats: Beats::Manual, ..kept };
+    let held_on = Terms { holds_on: true, ..kept };
+    vec![
         ("release-explains-a-loss", kept, vec![
             (0, Start), (100, Release), (600, untold(100, true)), (700, lost()),
         ]),
@@ -166,7 +177,7 @@ fn scripts() -> Vec<Script> {
 
 /// Runs the scripts, and returns their traces.
 pub(crate) fn scripted() -> impl Iterator<Item = Trace> {
-    scripts().into_iter().enumerate().map(|(seed, (name, terms, events))| {
+    scripts().into_iter().chain(releases()).enumerate().map(|(seed, (name, terms, events))| {
         let grant = Grant { sent: Duration::ZERO, lease: LEASE, token: 1, sequence: 1 };
         let name = format!("holder-{name}");
         let head = json!({ "holder": name, "terms": form::holder_terms(&terms), "grant": form::grant(&grant) });
