@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_client::{Acquisition, Client, ErrorKind, Guard, Heartbeats, Held, LockRequest, Wait};
+use leasehold_client::{Acquisition, Client, ErrorKind, Guard, Heartbeats, Held, LockRequest, Release, Wait};
 use leasehold_tests::World;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -196,7 +196,7 @@ async fn turn_passes_on_when_the_hold_has_ended() {
             }
             "detach" => {
                 let handover = guard.detach();
-                client.release("Moe", &handover.lease_id, Default::default()).await.expect("held");
+                client.release("Moe", &handover.lease_id, Release::default()).await.expect("held");
             }
             _ => {
                 network.cut();
