@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use leasehold_wire::Lock;
 use tokio::sync::OwnedMutexGuard;
@@ -11,10 +10,8 @@ use tokio::sync::OwnedMutexGuard;
 use crate::budget::Budget;
 use crate::clock::sleep;
 use crate::lease::Lease;
+use crate::watching::PROGRESS;
 use crate::{Client, Error, Held, LockKey, LockRequest};
-
-/// The longest time after which a waiter in line looks at the holder again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The lines of one client. A line is gone with its last waiter.
 #[derive(Default)]
@@ -144,7 +141,7 @@ impl Client {
                 biased;
                 () = &mut closing => return Err(Error::closed()),
                 turn = &mut turn => return Ok(Some(Stood::Turn(Turn { line, _turn: turn }))),
-                () = sleep(LOOK_AGAIN.min(budget.left())) => {}
+                () = sleep(PROGRESS.min(budget.left())) => {}
             }
             if let Some(Held { lock, observation }) = &held {
                 budget.report(request.on_wait.as_ref(), lock, observation.stale_in());

@@ -13,8 +13,8 @@ use crate::{Client, ErrorKind, Held, LockKey, LockRequest};
 
 /// The longest wait that the service allows.
 pub(crate) const LONGEST_WATCH: Duration = Duration::from_secs(20);
-/// The interval at which a waiting caller is told of its progress.
-const PROGRESS: Duration = Duration::from_secs(1);
+/// The interval at which a waiting caller is told of its progress, and one in line looks at the holder.
+pub(crate) const PROGRESS: Duration = Duration::from_secs(1);
 
 /// The event that a watch waits for.
 #[derive(Debug, Clone, Copy)]
