@@ -111,7 +111,7 @@ pub(crate) enum Stood {
 
 impl Client {
     /// Stands in line for the lock until it is the caller's turn, or its wait is over. `None` where the wait is over,
-    /// and no holder is known: the caller asks once.
+    /// and no holder is known, or where the holder is stale: the caller asks at once.
     ///
     /// # Errors
     /// `Closed`
@@ -136,6 +136,10 @@ impl Client {
             }
             if budget.is_over() {
                 return Ok(held.map(Stood::Over));
+            }
+            // The one with the turn is gone with its runtime: nobody passes the turn on.
+            if held.as_ref().is_some_and(|held| held.observation.stale_in().is_zero()) {
+                return Ok(None);
             }
             tokio::select! {
                 biased;

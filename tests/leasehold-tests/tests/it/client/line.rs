@@ -291,3 +291,19 @@ async fn waiter_in_line_is_not_told_of_a_hold_that_was_lost() {
     let Held { lock, .. } = held(&client, LockRequest::new("Moe").wait(Wait::AtMost(SECOND * 3))).await;
     assert_eq!((lock.owner_name.as_str(), lost.valid()), ("other", false));
 }
+
+#[test]
+fn waiter_in_line_takes_over_from_a_runtime_that_is_gone() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let first = runtime().expect("a runtime");
+    let (_world, _network, client, guard) = first.block_on(async {
+        let (world, network, client) = one().await;
+        let guard = granted(&client, "Moe").await;
+        (world, network, client, guard)
+    });
+    drop(first);
+    let next = runtime()
+        .expect("a runtime")
+        .block_on(async { granted(&client, LockRequest::new("Moe").wait(Wait::Forever)).await.fencing_token() });
+    assert!(next > guard.fencing_token());
+}
