@@ -10,7 +10,6 @@ use crate::budget::Budget;
 use crate::clock::{Instant, chance, millis, sleep};
 use crate::flow::refuse_deadlock;
 use crate::lease::{Granted, Lease, Origin};
-use crate::line::Stood;
 use crate::patience::Patience;
 use crate::remote::{Backoff, decode_data, encode_data};
 use crate::request::check_lease;
@@ -107,12 +106,9 @@ impl Client {
         if let Some(guard) = pursuit.shared() {
             return Ok(Acquisition::Granted(guard));
         }
-        // A caller that shares the lock of its client does not wait for its turn.
-        let in_line = if request.reentrant { None } else { self.stand_in_line(request, &mut budget).await? };
-        let turn = match in_line {
-            Some(Stood::Turn(turn)) => Some(turn),
-            Some(Stood::Over(held)) => return Ok(Acquisition::Held(held)),
-            None => None,
+        let turn = match self.stand_in_line(request, &mut budget).await? {
+            ControlFlow::Continue(turn) => turn,
+            ControlFlow::Break(held) => return Ok(Acquisition::Held(held)),
         };
         // A caller that returns to a key at once would starve the waiters, where there are some.
         let mut pause = self.memory().returns(&request.key, request.poll_interval);

@@ -1,6 +1,7 @@
 //! The line of one client for one lock: one waiter asks the service, and the others wait for their turn. Rule C4.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -101,17 +102,10 @@ impl Drop for Turn {
     }
 }
 
-/// The end of a wait in line.
-pub(crate) enum Stood {
-    /// The turn has come.
-    Turn(Turn),
-    /// The wait is over.
-    Over(Held),
-}
-
 impl Client {
-    /// Stands in line for the lock until it is the caller's turn, or its wait is over. `None` where the wait is over,
-    /// and no holder is known, or where the holder is stale: the caller asks at once.
+    /// Stands in line for the lock until it is the caller's turn. Breaks with the holder when the wait is over. Goes on
+    /// without a turn, to ask at once, where the wait is over and no holder is known, where the holder is stale, and
+    /// for a caller that shares the lock of its client.
     ///
     /// # Errors
     /// `Closed`
@@ -119,9 +113,9 @@ impl Client {
         &self,
         request: &LockRequest,
         budget: &mut Budget,
-    ) -> Result<Option<Stood>, Error> {
-        if budget.is_over() {
-            return Ok(None);
+    ) -> Result<ControlFlow<Held, Option<Turn>>, Error> {
+        if request.reentrant || budget.is_over() {
+            return Ok(ControlFlow::Continue(None));
         }
         let line = self.lines().line(&request.key);
         let mut turn = pin!(Arc::clone(&line.turn).lock_owned());
@@ -135,16 +129,16 @@ impl Client {
                 budget.saw(observation.record_version_number(), observation.stale_after());
             }
             if budget.is_over() {
-                return Ok(held.map(Stood::Over));
+                return Ok(held.map_or(ControlFlow::Continue(None), ControlFlow::Break));
             }
             // The one with the turn is gone with its runtime: nobody passes the turn on.
             if held.as_ref().is_some_and(|held| held.observation.stale_in().is_zero()) {
-                return Ok(None);
+                return Ok(ControlFlow::Continue(None));
             }
             tokio::select! {
                 biased;
                 () = &mut closing => return Err(Error::closed()),
-                turn = &mut turn => return Ok(Some(Stood::Turn(Turn { line, _turn: turn }))),
+                turn = &mut turn => return Ok(ControlFlow::Continue(Some(Turn { line, _turn: turn }))),
                 () = sleep(PROGRESS.min(budget.left())) => {}
             }
             if let Some(Held { lock, observation }) = &held {
