@@ -474,8 +474,9 @@ impl<'a> Sight<'a> {
     /// Whether the item fulfils a condition. None: the engine must say.
     fn fulfils(&self, condition: &Condition) -> Option<bool> {
         match condition {
-            Condition::And(left, right) => Some(self.fulfils(left)? && self.fulfils(right)?),
-            Condition::Or(left, right) => Some(self.fulfils(left)? || self.fulfils(right)?),
+            // Both sides are looked at: the engine refuses some values wherever they stand.
+            Condition::And(left, right) => Some(self.fulfils(left)? & self.fulfils(right)?),
+            Condition::Or(left, right) => Some(self.fulfils(left)? | self.fulfils(right)?),
             Condition::Not(inner) => self.fulfils(inner).map(|is_fulfilled| !is_fulfilled),
             Condition::Exists(name) => Some(self.item.get(name).is_some()),
             Condition::HasType(name, kind) => {

@@ -244,6 +244,33 @@ fn short_way_gives_the_engines_answers_and_rows() {
     assert_eq!(crate::integrity::damage(&folder.path().join("tried")).expect("read"), None, "seed {seed}");
 }
 
+/// The engine looks at all bounds before it looks at an item.
+#[test]
+fn bounds_in_the_wrong_order_are_refused_where_they_decide_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tried = open(folder.path(), "tried");
+    let put = json!({ "TableName": "rows", "Item": { "id": { "S": "x" }, "a": { "N": "1" } } });
+    assert_eq!(tried.run("PutItem", &put).status, 200);
+    let update = |condition: &str, low: &str, high: &str| {
+        json!({ "TableName": "rows", "Key": { "id": { "S": "x" } }, "UpdateExpression": "SET b = :low",
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": { ":low": { "N": low }, ":high": { "N": high } } })
+    };
+    for (condition, kind) in [
+        ("attribute_not_exists(a) AND a BETWEEN :low AND :high", "ConditionalCheckFailedException"),
+        ("attribute_exists(a) OR a BETWEEN :low AND :high", "null"),
+    ] {
+        let before = tried.short;
+        for _ in 0..2 {
+            let answer = document(&tried.run("UpdateItem", &update(condition, "2", "3"))).1;
+            assert!(answer["__type"].to_string().contains(kind), "{condition}: {answer}");
+        }
+        assert_eq!(tried.short, before + 1, "{condition}");
+        let answer = document(&tried.run("UpdateItem", &update(condition, "3", "2"))).1;
+        assert!(answer["__type"].to_string().contains("ValidationException"), "{condition}: {answer}");
+    }
+}
+
 /// What an engine keeps about a table must not outlive the table.
 #[test]
 fn table_with_an_index_or_of_another_kind_is_left_to_the_engine() {
