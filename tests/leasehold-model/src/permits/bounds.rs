@@ -163,9 +163,7 @@ impl Bounds {
             Clause::ReleasedMemory => Self { copies: 1, in_flight: 2, ..now },
             Clause::EvictedMemory => Self { copies: 1, in_flight: 2, ..later },
             // The permit stays with a holder that nobody knows, and the operator adds one.
-            Clause::AcquireSequence => {
-                Self { queue: true, held: 1, new_capacities: &[2], copies: 1, in_flight: 2, ..soon }
-            }
+            Clause::AcquireSequence => Self { queue: true, held: 1, new_capacities: &[2], attempts: 2, ..soon },
             Clause::SpentHolders => Self { strangers: 15, end: 0, ..LATE },
             Clause::SpentTickets => Self { strangers: 15, end: 0, queue: true, capacity: 1, ..LATE },
             Clause::Epoch => Self { strangers: 17, end: 0, ..LATE },
