@@ -246,7 +246,7 @@ fn short_way_gives_the_engines_answers_and_rows() {
 
 /// The engine looks at all bounds before it looks at an item.
 #[test]
-fn bounds_in_the_wrong_order_are_refused_where_they_decide_nothing() {
+fn bounds_in_the_wrong_order_are_refused_wherever_they_stand() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tried = open(folder.path(), "tried");
     let put = json!({ "TableName": "rows", "Item": { "id": { "S": "x" }, "a": { "N": "1" } } });
