@@ -20,7 +20,7 @@ async function* asyncGenerator(): AsyncGenerator<number> {
 function calls(client: Client, key: string, work: () => unknown): (() => Promise<unknown>)[] {
   return [
     async () => client.locked(key)(work)(),
-    async () => client.onceEvery(key, "1h")(work)(),
+    async () => client.onceEvery(key, "1h", { wait: "1m" })(work)(),
     async () => client.withLock(key, work),
     async () => client.withAll([key, `${key}-2`], work),
     async () => client.once(key, "1", work),

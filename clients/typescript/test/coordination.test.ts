@@ -17,6 +17,7 @@ import {
   WrongKindError,
 } from "../dist/index.js";
 import {
+  answered,
   aborted,
   breakHeld,
   eventually,
@@ -115,7 +116,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
   test("dead holders of several locks are taken over", async () => {
     const [a, b] = [freshKey(), freshKey()];
     for (const key of [a, b]) guardOf(await service.client().acquire(key, { lease: 3000, heartbeatInterval: false }));
-    const guard = jointOf(await newClient().acquireAll([a, b]));
+    const guard = jointOf(await newClient().acquireAll([a, b], { wait: 30_000 }));
     assert.ok(guard.valid);
     await guard.release();
   });
@@ -172,8 +173,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     await assert.rejects(waiting, /left/);
     await holder.release();
     await areReleased([a, b]);
-    const held = await newClient().acquireAll([a, b], { wait: 0 });
-    await jointOf(held).release();
+    await jointOf(await newClient().tryAcquireAll([a, b])).release();
   });
 
   test("lock and permits are granted, kept and released together", async () => {
@@ -196,7 +196,9 @@ describe("several locks at once", { concurrency: 4 }, () => {
   test("dead holder of permits makes way for several", async () => {
     const pool = freshKey();
     await newClient().semaphore(pool, 3).acquire({ permits: 3, lease: 3000, heartbeatInterval: false });
-    const guard = jointOf(await newClient().acquireAll([freshKey(), { key: pool, permits: 2, capacity: 3 }]));
+    const guard = jointOf(
+      await newClient().acquireAll([freshKey(), { key: pool, permits: 2, capacity: 3 }], { wait: 30_000 }),
+    );
     assert.equal((await viewOf(pool)).available, 1);
     await guard.release();
   });
@@ -206,7 +208,7 @@ describe("several locks at once", { concurrency: 4 }, () => {
     const [lock, pool] = [freshKey(), freshKey()];
     const holder = (await newClient().semaphore(pool, 1).acquire()).granted();
     const wanted = [lock, { key: pool, permits: 1, capacity: 1 }];
-    const waiting = newClient({ url: proxy.url, pollInterval: 50 }).acquireAll(wanted, { lease: 300, wait: 20_000 });
+    const waiting = newClient({ url: proxy.url, pollInterval: 50 }).acquireAll(wanted, { lease: 3000, wait: 60_000 });
     await eventually(() => proxy.calls("semaphore").length > 1, "it waits");
     const [refused] = proxy.calls("acquire-all");
     const request = {
@@ -333,7 +335,9 @@ describe("once an occurrence", { concurrency: 4 }, () => {
         ),
     );
     await eventually(() => finish !== undefined, "running");
-    assert.equal((await newClient().once(key, "1", () => assert.fail("run twice"), { wait: 0 })).kind, "held");
+    const other = newClient();
+    const asked = await answered(() => other.once(key, "1", () => assert.fail("run twice"), { wait: 0 }));
+    assert.equal(asked.kind, "held");
     const second = newClient().once(key, "1", () => assert.fail("run twice"), { wait: Infinity });
     finish?.();
     assert.equal((await running).kind, "ran");
@@ -442,7 +446,7 @@ describe("observers and elections", { concurrency: 4 }, () => {
       text: "10.0.0.1",
     });
     const campaign = two.campaign();
-    assert.equal(heldOf(await two.campaign({ wait: 0 })).lock.ownerName, "one");
+    assert.equal(heldOf(await answered(() => two.campaign({ wait: 0 }))).lock.ownerName, "one");
     await first.release();
     const second = guardOf(await campaign);
     for (let leader = await next(leaders); leader?.text !== "10.0.0.2"; leader = await next(leaders))
@@ -479,16 +483,18 @@ describe("observers and elections", { concurrency: 4 }, () => {
   test("leader that is told to stop ends its work, and resigns", async () => {
     const key = freshKey();
     const stopping = new AbortController();
-    let ended = false;
+    let [leading, ended] = [false, false];
     const led = new Election(newClient(), key, "here").lead(
       async (_guard, signal) => {
+        leading = true;
         await aborted(signal);
         ended = true;
         throw new Error("cancelled");
       },
       { signal: stopping.signal },
     );
-    await eventually(async () => (await stateOf(key)) === "held", "leading");
+    await eventually(() => leading, "leading");
+    assert.equal(await stateOf(key), "held");
     stopping.abort(new Error("stop"));
     await assert.rejects(led, /stop/);
     assert.ok(ended);

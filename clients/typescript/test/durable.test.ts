@@ -65,7 +65,7 @@ describe("locks in durable functions", { skip }, () => {
 
   test("function sleeps while another holds the lock", async () => {
     const key = freshKey();
-    const other = guardOf(await service.client().tryAcquire(key, { lease: "1s", heartbeatInterval: false }));
+    const other = guardOf(await service.client().acquire(key, { lease: "1s", heartbeatInterval: false }));
     let invocations = 0;
     const execution = await runnerOf(async (context) => {
       invocations += 1;
@@ -143,7 +143,7 @@ describe("locks in durable functions", { skip }, () => {
 
   test("sleep that nobody ends is over with the lease", async () => {
     const key = freshKey();
-    guardOf(await service.client().tryAcquire(key, { lease: "1s", heartbeatInterval: false }));
+    guardOf(await service.client().acquire(key, { lease: "1s", heartbeatInterval: false }));
     const dynamodb = { putItem: async () => undefined };
     const execution = await runnerOf(async (context) => {
       await using lock = await lockStep(context, key, optionsOf({ waiters: { table: "waiters", dynamodb } }));
@@ -156,7 +156,7 @@ describe("locks in durable functions", { skip }, () => {
   for (const waiters of [undefined, { table: "waiters", dynamodb: { putItem: async () => undefined } }])
     test(`wait is bounded ${waiters ? "with" : "without"} a waker`, async () => {
       const key = freshKey();
-      const other = guardOf(await service.client().tryAcquire(key, { lease: "1s" }));
+      const other = guardOf(await service.client().acquire(key, { lease: "4s" }));
       const execution = await runnerOf(async (context) => {
         await lockStep(context, key, optionsOf({ wait: "3s", waiters }));
       }).run();

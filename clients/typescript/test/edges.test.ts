@@ -185,7 +185,7 @@ describe("durations", () => {
   for (const lease of [30_000, "30s", "0.5m", "30000ms", "29s1000ms"] as Duration[]) {
     test(`${lease} is a lease`, async () => {
       await using client = new Client({ url: service.url, lease, pollInterval: "1s", waitMargin: "2s" });
-      const guard = guardOf(await client.acquire(freshKey(), { wait: "1s", lockDelay: "1s", heartbeatInterval: "5s" }));
+      const guard = guardOf(await client.acquire(freshKey(), { wait: "1m", lockDelay: "1s", heartbeatInterval: "5s" }));
       assert.equal(client.lease, 30_000);
       assert.equal(guard.leaseDuration, 30_000);
       await guard.renew({ lease: "1m" });
@@ -307,7 +307,7 @@ describe("decorators", () => {
     const runtime = { ...(await import("../dist/runtime.js")).systemRuntime, epoch: () => epoch };
     await using client = new Client({ url: service.url, runtime });
     let runs = 0;
-    const job = client.onceEvery(key, "1h")(() => `run ${++runs}`);
+    const job = client.onceEvery(key, "1h", { wait: "1m" })(() => `run ${++runs}`);
     assert.deepEqual(await job(), { kind: "ran", value: "run 1" });
     assert.equal((await job()).kind, "already-done");
     epoch += 3_600_000;

@@ -58,12 +58,12 @@ describe("several endpoints", { concurrency: 6 }, () => {
   });
 
   test("silent endpoint takes a part of the lease", async () => {
-    await using both = await throughBoth({ lease: 12_000 });
+    await using both = await throughBoth({ lease: 20_000 });
     const { first, second, client } = both;
     const key = freshKey();
     const guard = guardOf(await client.acquire(key));
     first.fault = () => HANGS;
-    await sleep(16_000);
+    await sleep(26_000);
     assert.ok(guard.valid);
     assert.deepEqual(bodiesOf(first, "heartbeat"), bodiesOf(second, "heartbeat").slice(0, 1));
     // The first one is well again: the endpoint that answered stays.
@@ -74,18 +74,19 @@ describe("several endpoints", { concurrency: 6 }, () => {
   });
 
   test("three silent endpoints leave time for the fourth", async () => {
-    await using both = await throughBoth();
-    const { first, second } = both;
-    const silent = [await FaultProxy.start(service.url), await FaultProxy.start(service.url)];
-    for (const proxy of silent) proxy.fault = () => HANGS;
-    const url = [first, ...silent, second].map((proxy) => proxy.url);
+    const proxies = await Promise.all([1, 2, 3, 4].map(() => FaultProxy.start(service.url)));
+    const url = proxies.map((proxy) => proxy.url);
     const guard = guardOf(await service.client({ url, lease: 20_000 }).acquire(freshKey()));
-    first.fault = () => HANGS;
+    // On a busy machine the client may have passed some already: the one that granted is the first.
+    const passed = proxies.filter(({ seen }) => seen.length > 0).length - 1;
+    const [first, , , second] = [...proxies.slice(passed), ...proxies.slice(0, passed)];
+    assert.ok(first && second);
+    for (const proxy of proxies) if (proxy !== second) proxy.fault = () => HANGS;
     await sleep(26_000);
     assert.ok(guard.valid);
     assert.deepEqual(bodiesOf(first, "heartbeat")[0], bodiesOf(second, "heartbeat")[0]);
     await guard.release();
-    for (const proxy of silent) await proxy[Symbol.asyncDispose]();
+    for (const proxy of proxies) await proxy[Symbol.asyncDispose]();
   });
 
   test("acquire is repeated under its lease id and number", async () => {
@@ -166,11 +167,12 @@ describe("several endpoints", { concurrency: 6 }, () => {
     const dead = [await nowhere(), await nowhere()];
     const message = await messageOf(service.client({ url: dead }).tryAcquire(freshKey()));
     for (const url of dead) assert.ok(message.includes(url), message);
-    await using both = await throughBoth({ lease: 4000 });
+    await using both = await throughBoth();
     const { first, second, client } = both;
     first.fault = () => HANGS;
     second.fault = () => ({ status: 502, body: "no" });
-    const told = await messageOf(client.acquire(freshKey(), { wait: 3000 }));
+    await messageOf(client.tryAcquire(freshKey()));
+    const told = await messageOf(client.tryAcquire(freshKey()));
     assert.ok(told.includes(`${first.url} has not answered`) && told.includes(`${second.url} gives no answer`), told);
   });
 
@@ -187,7 +189,7 @@ describe("several endpoints", { concurrency: 6 }, () => {
     const endpoint = await exposedBy(store);
     await using first = await LocalService.onDynamoDb(endpoint);
     await using second = await LocalService.onDynamoDb(endpoint);
-    const client = new Client({ url: [first.url, second.url], lease: 3000 });
+    const client = new Client({ url: [first.url, second.url], lease: 12_000 });
     const elsewhere = second.client();
     const key = freshKey();
     const guard = guardOf(await client.acquire(key));
@@ -197,7 +199,7 @@ describe("several endpoints", { concurrency: 6 }, () => {
     const waiting = client.acquire(`${key}-other`, { wait: 60_000 });
     await sleep(500);
     first.child.process.kill("SIGKILL");
-    await sleep(6000);
+    await sleep(16_000);
     assert.ok(guard.valid && permits.valid);
     assert.equal((await elsewhere.get(key))?.fencingToken, guard.fencingToken);
     await holder.release();

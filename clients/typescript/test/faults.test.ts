@@ -171,7 +171,7 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
       if (call === "acquire" && proxy.calls(call).length === 2) await breakHeld(service.client(), key);
       return "pass";
     };
-    const guard = guardOf(await client.acquire(key, { wait: 60_000, lease: 8000 }));
+    const guard = guardOf(await client.acquire(key, { wait: 60_000, lease: 20_000 }));
     const leaseIds = proxy.calls("acquire").map(({ body }) => body["leaseId"]);
     assert.equal(leaseIds[0], leaseIds[1]);
     assert.notEqual(leaseIds[0], leaseIds.at(-1));
@@ -380,9 +380,12 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
   test("waiter marks the lock of another client", async () => {
     const key = freshKey();
     const guard = guardOf(await service.client().tryAcquire(key));
-    const held = await service.client({ ownerName: "waiter" }).acquire(key, { wait: 2500 });
-    assert.equal(held.kind, "held");
+    const leaving = new AbortController();
+    const options = { wait: Infinity, signal: leaving.signal };
+    const waiting = assert.rejects(service.client({ ownerName: "waiter" }).acquire(key, options), /left/);
     await eventually(async () => (await service.client().get(key))?.wantedBy === "waiter", "the mark");
+    leaving.abort(new Error("left"));
+    await waiting;
     await guard.renew();
     assert.equal(guard.wanted, true);
     await guard.release();
@@ -497,14 +500,20 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     const { proxy, client } = parts;
     const key = freshKey();
     const guard = guardOf(await client.acquire(key, { lease: 3000, heartbeatInterval: 150, holdOnUnavailable: true }));
-    let down = true;
-    proxy.fault = ({ call }) => (down && call === "heartbeat" ? "lose request" : "pass");
+    let [down, lost] = [true, 0];
+    proxy.fault = ({ call }) => {
+      if (!down || call !== "heartbeat") return "pass";
+      lost += 1;
+      return "lose request";
+    };
     await eventually(() => guard.remaining() === 0, "the end of the lease");
     assert.ok(guard.valid);
     down = false;
     await eventually(() => guard.remaining() > 0, "renewed");
     assert.ok(guard.valid);
     down = true;
+    const before = lost;
+    await eventually(() => lost > before, "no heartbeat is under way");
     await breakHeld(service.client(), key);
     const thief = guardOf(await service.client().tryAcquire(key));
     await sleep(300);

@@ -79,7 +79,7 @@ const pending = '{"payload":"","until":0,"result":null}';
 test("dead attempt frees itself for a fresh sandbox", async () => {
   const key = freshKey();
   const options = { occurrence: "0000000001", lease: 500, heartbeatInterval: false as const, data: pending };
-  const dead = guardOf(await service.client().tryAcquire(key, options));
+  const dead = guardOf(await service.client().acquire(key, options));
   const handler = idempotent(async (_: object, { leasehold }) => leasehold.fencingToken, {
     key,
     client,

@@ -71,8 +71,8 @@ test("direct invocation has the same errors as the HTTP API", async () => {
 
 test("dead holder is taken over by direct invocation", async () => {
   const key = freshKey();
-  guardOf(await client().tryAcquire(key, { lease: 3000, heartbeatInterval: false }));
-  const guard = guardOf(await client().acquire(key, { lease: 5000 }));
+  guardOf(await client().acquire(key, { lease: 3000, heartbeatInterval: false }));
+  const guard = guardOf(await client().acquire(key, { lease: 5000, wait: 30_000 }));
   assert.equal(guard.outcome, "takenOver");
   await guard.release();
 });

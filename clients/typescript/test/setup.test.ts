@@ -230,7 +230,7 @@ describe("many requests at once", () => {
 test("https before a port that speaks no TLS is told in one line", async () => {
   await using service = await LocalService.start();
   const client = new Client({ url: service.url.replace("http:", "https:") });
-  await assert.rejects(client.acquire("Moe"), (error) => {
+  await assert.rejects(client.tryAcquire("Moe"), (error) => {
     assert.ok(error instanceof UnavailableError);
     assert.match(error.message, /^https:.*the port seems to speak no TLS, which needs http:\/\/ in the url.*\.$/);
     return true;

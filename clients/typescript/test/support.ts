@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { Client, type ClientOptions, type Guard, type Held } from "../dist/index.js";
+import { Client, type ClientOptions, type Guard, type Held, UnavailableError } from "../dist/index.js";
 
 export const packageRoot = fileURLToPath(new URL("..", import.meta.url));
 
@@ -45,6 +45,18 @@ export class Child implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.process.exitCode === null && this.process.signalCode === null) this.process.kill("SIGKILL");
     await this.#exit;
+  }
+}
+
+/** Asks until there is an answer: a wait that is over at once leaves a second for it. */
+export async function answered<T>(ask: () => Promise<T>): Promise<T> {
+  const deadline = performance.now() + 60_000;
+  for (;;) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (!(error instanceof UnavailableError) || performance.now() > deadline) throw error;
+    }
   }
 }
 

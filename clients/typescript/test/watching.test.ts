@@ -68,9 +68,9 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
     const waiting = client.acquire(key, { wait: 40_000 });
     await eventually(() => proxy.calls("watch").length > 0, "a watch");
     await sleep(lease / 12);
+    const beatAt = performance.now();
     await holder.renew();
     const last = holder.recordVersionNumber;
-    const beatAt = performance.now();
     const guard = guardOf(await waiting);
     assert.ok(performance.now() - beatAt >= lease, "not by what was seen before the heartbeat");
     assert.equal(guard.outcome, "takenOver");
@@ -136,7 +136,7 @@ describe("K1: waiting by watching", { concurrency: 4 }, () => {
       await guardOf(await waiting).release();
       assert.equal(proxy.calls("watch").length, 1);
       const second = guardOf(await service.client().tryAcquire(key));
-      heldOf(await client.acquire(key, { wait: 1200 }));
+      heldOf(await client.acquire(key, { wait: 3000 }));
       assert.equal(proxy.calls("watch").length, 1, "not in the next wait either");
       await second.release();
     });
