@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -74,14 +73,14 @@ def test_replay_acquires_nothing_again(locks: Client, key: str) -> None:
 def test_function_sleeps_while_another_holds_the_lock(locks: Client, service: str, key: str) -> None:
     other = Client(service).acquire(key).granted()
     invocations = []
-    timer = threading.Timer(2.5, other.release)
 
     def handler(event: Any, context: Any) -> Any:
         invocations.append(state(locks, key))
+        if len(invocations) == 2:
+            other.release()
         with lock_step(context, key, client=locks, lease="5m") as lock:
             return lock.fencing_token
 
-    timer.start()
     result = run(handler)
     assert result.status.value == "SUCCEEDED"
     assert len(invocations) > 1, "it ended, and was invoked again"
@@ -130,7 +129,7 @@ def test_waker_ends_the_sleep(locks: Client, service: str, key: str) -> None:
 
 @pytest.mark.parametrize("waiters", [None, Waiters("waiters", Table())])
 def test_wait_is_bounded(locks: Client, service: str, key: str, waiters: Waiters | None) -> None:
-    other = Client(service).acquire(key, lease=3).granted()
+    other = Client(service).acquire(key, lease=6, heartbeat_interval=0.2).granted()
 
     def handler(event: Any, context: Any) -> Any:
         with lock_step(context, key, client=locks, lease="5m", wait="5s", waiters=waiters):

@@ -88,7 +88,7 @@ class _Own(LockHeld):
 
 
 def _acquire_elsewhere(url: str, key: str) -> str:
-    with Client(url) as client, client.lock(key, wait=0):
+    with Client(url) as client, client.lock(key, wait=3):
         return "held"
 
 

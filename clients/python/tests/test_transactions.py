@@ -113,13 +113,14 @@ def test_exception_rolls_back_and_passes_through(bank: Bank, client: Client) -> 
 def test_exception_survives_a_rollback_that_fails(
     bank: Bank, unreliable: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
-    monkeypatch.setattr("leasehold._transactions._CALL_TIMEOUT", 1.0)
     moe = bank.open(100)
     with pytest.raises(ZeroDivisionError), unreliable.begin_transaction() as tx:
         add(tx, moe, 1)
         proxy.fault = only("rollback", Refuse())
+        monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
+        monkeypatch.setattr("leasehold._transactions._CALL_TIMEOUT", 1.0)
         _ = 1 / 0
+    monkeypatch.undo()
     proxy.fault = lambda request: None
     tx.rollback()
     assert bank.balance(moe) == 100
@@ -208,12 +209,18 @@ def test_unanswered_commit_is_unknown_and_can_be_looked_up(
     trouble: Fault,
     expected: tuple[str, int],
 ) -> None:
-    monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
-    monkeypatch.setattr("leasehold._transactions._CALL_TIMEOUT", 1.0)
     moe, larry = bank.open(100), bank.open(0)
     proxy.fault = only("commit", trouble)
+
+    def body(tx: Transaction) -> int:
+        left = move(moe, larry, 30)(tx)
+        monkeypatch.setattr("leasehold._transactions.OPERATION_BOUND", 0.1)
+        monkeypatch.setattr("leasehold._transactions._CALL_TIMEOUT", 1.0)
+        return left
+
     with pytest.raises(Unavailable) as error:
-        unreliable.transaction(move(moe, larry, 30))
+        unreliable.transaction(body)
+    monkeypatch.undo()
     proxy.fault = lambda request: None
     transaction_id = error.value.transaction_id
     assert transaction_id is not None

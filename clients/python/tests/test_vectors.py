@@ -70,6 +70,11 @@ FILES = (
 Case = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def last_look() -> None:
+    """Leaves the rules' own second."""
+
+
 def seconds(ms: float | None) -> float | None:
     return None if ms is None else ms / 1000
 
