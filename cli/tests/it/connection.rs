@@ -145,11 +145,11 @@ async fn credential_process_runs_once_for_many_requests() {
     let folder = folder();
     let [script, config, runs] = ["process.sh", "config", "runs"].map(|name| folder.path().join(name));
     let credentials = r#"{"Version":1,"AccessKeyId":"AKID","SecretAccessKey":"s3cret"}"#;
-    let text = format!("echo run >>{}\nsleep 3\necho '{credentials}'\n", text_of(&runs));
+    let text = format!("echo run >>{}\nsleep 5\necho '{credentials}'\n", text_of(&runs));
     std::fs::write(&script, text).expect("written");
     let text = format!("[default]\nregion = eu-central-1\ncredential_process = sh {}\n", text_of(&script));
     std::fs::write(&config, text).expect("written");
-    let mut command = serve.command(&["run", "Moe", "--sigv4", "--lease", "2s", "--", "sleep", "5"]);
+    let mut command = serve.command(&["run", "Moe", "--sigv4", "--lease", "4s", "--", "sleep", "6"]);
     command.env("AWS_CONFIG_FILE", &config).env("AWS_EC2_METADATA_DISABLED", "true");
     let ended = end(command).await;
     assert_eq!(ended.status, 0, "{ended:?}");
@@ -188,7 +188,7 @@ async fn wrong_setup_is_told_at_once_with_its_reason() {
         command.envs(variables.iter().copied()).env("AWS_EC2_METADATA_DISABLED", "true");
         let began = Instant::now();
         let ended = end(command).await;
-        assert!(began.elapsed() < Duration::from_secs(5), "{args:?}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(10), "{args:?}: {:?}", began.elapsed());
         assert_eq!((ended.status, ended.stdout.as_str()), (78, ""), "{args:?}: {ended:?}");
         ended.stderr
     };
@@ -325,7 +325,7 @@ async fn short_wait_is_short_when_the_service_fails() {
         command.args(wait).args(["--", "true"]);
         let (ended, took) = listener.refuse(command).await;
         assert_eq!(ended.status, 69, "{ended:?}");
-        assert!(took < Duration::from_secs(6), "{wait:?}: {took:?}");
+        assert!(took < Duration::from_secs(9), "{wait:?}: {took:?}");
         assert!(ended.stderr.contains("503"), "{ended:?}");
     }
 }

@@ -49,10 +49,10 @@ async fn run_keeps_its_lock_when_its_service_is_killed() {
     let folder = folder();
     let regions = Regions::start(folder.path()).await;
     let started = folder.path().join("started");
-    let script = format!("echo $LEASEHOLD_URL $LEASEHOLD_FENCING_TOKEN >{}; sleep 6", text_of(&started));
+    let script = format!("echo $LEASEHOLD_URL $LEASEHOLD_FENCING_TOKEN >{}; sleep 8", text_of(&started));
     let urls = ["--url", &regions.first.base_url, "--url", &regions.second.base_url];
     let mut run = leasehold(folder.path());
-    run.args(["run", "Moe", "--lease", "2s"]).args(urls).args(["--", "sh", "-c", &script]);
+    run.args(["run", "Moe", "--lease", "8s"]).args(urls).args(["--", "sh", "-c", &script]);
     let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary is built");
     let line = first_line(&started).await;
     let (urls, token) = line.split_once(' ').expect("two words");
@@ -84,11 +84,11 @@ async fn agent_keeps_its_lock_when_its_service_is_killed() {
         let answer = within(http.post(format!("{url}{path}")).json(&body).send()).await.expect("an answer");
         (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"))
     };
-    let (status, granted) = post("/acquire", json!({ "key": "Moe", "leaseDurationMs": 2000 })).await;
+    let (status, granted) = post("/acquire", json!({ "key": "Moe", "leaseDurationMs": 4000 })).await;
     assert_eq!(status, 200, "{granted}");
     let Regions { _store, first, second } = regions;
     first.kill_9().await;
-    pause(Duration::from_secs(5)).await;
+    pause(Duration::from_secs(6)).await;
     let lock = second.get("Moe").await;
     assert_eq!((&lock["state"], &lock["fencingToken"]), (&json!("held"), &granted["fencingToken"]), "{lock}");
     let (status, released) = post("/release", json!({ "handle": granted["handle"] })).await;

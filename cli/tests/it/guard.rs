@@ -59,14 +59,14 @@ fn guardian(run: &Child) -> i64 {
 
 /// What the successor of a `run` found of the job before.
 async fn survivors(serve: &Serve, folder: &Path, how: &str) -> String {
-    finish(spawn(serve, folder, &[how, "Moe", "--wait", "15s", "-q"], SUCCESSOR)).await.ok()
+    finish(spawn(serve, folder, &[how, "Moe", "--wait", "19s", "-q"], SUCCESSOR)).await.ok()
 }
 
 #[tokio::test]
 async fn job_is_gone_before_its_successor_when_its_run_is_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (mut run, processes) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let (mut run, processes) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "4s"]).await;
     within(run.kill()).await.expect("it ran");
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
     assert!(!processes.into_iter().any(runs));
@@ -76,7 +76,7 @@ async fn job_is_gone_before_its_successor_when_its_run_is_killed() {
 async fn job_is_gone_before_its_successor_when_its_group_is_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "4s"]).await;
     kill("KILL", -id(&run));
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
 }
@@ -85,7 +85,7 @@ async fn job_is_gone_before_its_successor_when_its_group_is_killed() {
 async fn job_is_gone_before_its_successor_when_its_run_is_stopped() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "4s"]).await;
     signal(&run, "STOP");
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
     signal(&run, "CONT");
@@ -98,7 +98,7 @@ async fn job_is_gone_before_its_successor_when_its_run_is_stopped() {
 async fn job_is_gone_before_its_successor_when_its_guardian_is_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "4s"]).await;
     kill("KILL", guardian(&run));
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
     let ended = finish(run).await;
@@ -115,11 +115,11 @@ async fn no_fork_outlives_the_release_when_a_guardian_is_killed() {
     std::fs::write(folder.path().join("fork"), "echo $1 > last\n[ $1 -gt 0 ] && setsid sh fork $(($1 - 1)) &")
         .expect("written");
     let script = "(setsid sh fork 9999 &); while [ ! -s last ]; do sleep 0.01; done; echo > job; exec sleep 1000";
-    let run = spawn(&serve, folder.path(), &["run", "Moe", "--lease", "2s"], script);
+    let run = spawn(&serve, folder.path(), &["run", "Moe", "--lease", "4s"], script);
     first_line(&folder.path().join("job")).await;
     kill("KILL", guardian(&run));
     let successor = r#"at=$(cat last); sleep 0.3; [ "$at" = "$(cat last)" ] && [ "$at" != 0 ] && echo "no fork""#;
-    let seen = finish(spawn(&serve, folder.path(), &["run", "Moe", "--wait", "15s", "-q"], successor)).await.ok();
+    let seen = finish(spawn(&serve, folder.path(), &["run", "Moe", "--wait", "19s", "-q"], successor)).await.ok();
     assert_eq!(seen, "no fork\n");
     assert_eq!(finish(run).await.status, 137);
 }
@@ -128,7 +128,7 @@ async fn no_fork_outlives_the_release_when_a_guardian_is_killed() {
 async fn guardian_goes_on_when_somebody_stopped_it() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (mut run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s"]).await;
+    let (mut run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "4s"]).await;
     let guardian = guardian(&run);
     kill("STOP", guardian);
     // It is stopped a moment later.
@@ -162,7 +162,7 @@ async fn job_is_gone_before_its_successor_when_the_service_is_away() {
     let database = folder.path().join("locks.db");
     let args = ["--db", database.to_str().expect("UTF-8")];
     let serve = Serve::start(&args).await;
-    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "2s", "--grace", "1s"]).await;
+    let (run, _) = start_tree(&serve, folder.path(), &["run", "Moe", "--lease", "8s", "--grace", "2s"]).await;
     serve.kill_9().await;
     let serve = Serve::start(&args).await;
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
@@ -173,13 +173,13 @@ async fn job_is_gone_before_its_successor_when_the_service_is_away() {
 async fn no_two_leaders_work_when_the_first_is_stopped() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let (leader, _) = start_tree(&serve, folder.path(), &["elect", "Moe", "--lease", "2s"]).await;
+    let (leader, _) = start_tree(&serve, folder.path(), &["elect", "Moe", "--lease", "4s"]).await;
     signal(&leader, "STOP");
     let successor = finish(spawn(&serve, folder.path(), &["elect", "Moe", "-q"], SUCCESSOR)).await;
     assert_eq!(successor.ok(), "");
+    std::fs::remove_file(folder.path().join("job")).expect("it was there");
     signal(&leader, "CONT");
     // It leads again, and is ended.
-    std::fs::remove_file(folder.path().join("job")).expect("it was there");
     first_line(&folder.path().join("job")).await;
     signal(&leader, "KILL");
     assert_eq!(survivors(&serve, folder.path(), "run").await, "");
@@ -190,7 +190,7 @@ async fn job_has_its_grace_when_its_run_is_killed() {
     let serve = Serve::memory().await;
     let folder = folder();
     let script = r#"trap 'sleep 0.3; echo ended > ended; exit' TERM; echo > ready; while :; do sleep 0.05; done"#;
-    let mut run = spawn(&serve, folder.path(), &["run", "Moe", "--lease", "4s"], script);
+    let mut run = spawn(&serve, folder.path(), &["run", "Moe", "--lease", "16s"], script);
     first_line(&folder.path().join("ready")).await;
     within(run.kill()).await.expect("it ran");
     assert_eq!(first_line(&folder.path().join("ended")).await, "ended");
@@ -200,11 +200,11 @@ async fn job_has_its_grace_when_its_run_is_killed() {
 async fn job_ends_early_enough_when_nobody_chose_a_grace() {
     let serve = Serve::memory().await;
     for (args, status) in [
-        (&["--lease", "2s"][..], 0),
-        (&["--lease", "2s", "--grace", "1s"], 0),
-        (&["--lease", "2s", "--grace", "0s"], 0),
-        (&["--lease", "2s", "--grace", "2s"], 64),
-        (&["--lease", "2s", "--lock-delay", "100ms", "--grace", "3s"], 64),
+        (&["--lease", "20s"][..], 0),
+        (&["--lease", "20s", "--grace", "10s"], 0),
+        (&["--lease", "20s", "--grace", "0s"], 0),
+        (&["--lease", "20s", "--grace", "20s"], 64),
+        (&["--lease", "20s", "--lock-delay", "1s", "--grace", "30s"], 64),
     ] {
         let ended = serve.run(&[&["run", "Moe"], args, &["--", "true"]].concat()).await;
         assert_eq!(ended.status, status, "{args:?}: {ended:?}");

@@ -54,17 +54,18 @@ async fn data_may_come_from_standard_input_and_need_not_be_text() {
 #[tokio::test]
 async fn heartbeats_go_on_until_a_signal_and_the_lock_stays() {
     let serve = Serve::memory().await;
-    let granted = acquire(&serve, &["Moe", "--lease", "1s"]).await;
+    let granted = acquire(&serve, &["Moe", "--lease", "4s"]).await;
     let lease_id = text(&granted, "leaseId");
-    let beating = serve.spawn_command(&["heartbeat", "Moe", "--lease-id", lease_id, "--every", "200ms"]);
-    pause(Duration::from_millis(2500)).await;
-    let refused = serve.run(&["acquire", "Moe", "--wait", "1500ms"]).await;
+    let mut beating = serve.spawn_command(&["heartbeat", "Moe", "--lease-id", lease_id, "--every", "200ms"]);
+    let mut lines = BufReader::new(beating.stdout.take().unwrap()).lines();
+    assert_eq!(within(lines.next_line()).await.unwrap().as_deref(), Some("Moe is renewed"));
+    let refused = serve.run(&["acquire", "Moe", "--wait", "5s"]).await;
     assert_eq!(refused.status, 75, "{refused:?}");
     signal(&beating, "TERM");
     let ended = finish(beating).await;
     assert_eq!(ended.status, 0);
     assert!(
-        ended.stderr.starts_with("leasehold: SIGTERM: no more heartbeats; Moe stays held for another 1s"),
+        ended.stderr.starts_with("leasehold: SIGTERM: no more heartbeats; Moe stays held for another 4s"),
         "{ended:?}"
     );
     assert_eq!(serve.get("Moe").await["state"], "held");
@@ -75,7 +76,7 @@ async fn heartbeats_go_on_until_a_signal_and_the_lock_stays() {
 #[tokio::test]
 async fn heartbeats_end_with_the_loss() {
     let serve = Serve::memory().await;
-    let granted = acquire(&serve, &["Moe", "--lease", "1s"]).await;
+    let granted = acquire(&serve, &["Moe", "--lease", "20s"]).await;
     let args = ["heartbeat", "Moe", "--lease-id", text(&granted, "leaseId"), "--every", "100ms"];
     let mut beating = serve.spawn_command(&args);
     let mut lines = BufReader::new(beating.stdout.take().unwrap()).lines();
@@ -108,14 +109,15 @@ async fn dead_holder_is_outlived() {
     let started = Instant::now();
     let taken = acquire(&serve, &["Moe", "--owner", "host-2"]).await;
     assert_eq!((&taken["outcome"], &taken["previousOwnerName"]), (&json!("takenOver"), &json!("host-1")));
-    assert!((1000..4000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    assert!((1000..15_000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn takeover_needs_no_wait_by_the_servers_clock() {
     let serve = Serve::memory().await;
+    acquire(&serve, &["Larry"]).await;
     acquire(&serve, &["Moe", "--lease", "100ms"]).await;
-    assert_eq!(serve.run(&["acquire", "Moe", "--no-wait", "--stale-by-clock"]).await.status, 75);
+    assert_eq!(serve.run(&["acquire", "Larry", "--no-wait", "--stale-by-clock"]).await.status, 75);
     // The pause is longer than the lease and the bound of the skew: 100 ms and a second.
     pause(Duration::from_millis(1300)).await;
     assert_eq!(acquire(&serve, &["Moe", "--no-wait", "--stale-by-clock"]).await["outcome"], "takenOver");

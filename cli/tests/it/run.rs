@@ -85,17 +85,19 @@ async fn standard_input_is_the_commands() {
 #[tokio::test]
 async fn lock_is_kept_while_the_command_runs() {
     let serve = Serve::memory().await;
-    let started = Instant::now();
-    let run = serve.spawn_command(&["run", "Moe", "--lease", "2s", "--", "sleep", "5"]);
+    let folder = folder();
+    let end = folder.path().join("end");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done", text_of(&end));
+    let run = serve.spawn_command(&["run", "Moe", "--lease", "8s", "--", "sh", "-c", &script]);
     let first = serve.until("Moe", |lock| lock["state"] == "held").await;
     // A caller that waits for longer than a lease meanwhile does not get the lock.
-    let refused = serve.run(&["acquire", "Moe", "--wait", "3s"]).await;
+    let refused = serve.run(&["acquire", "Moe", "--wait", "9s"]).await;
     assert_eq!(refused.status, 75, "{refused:?}");
     let later = serve.get("Moe").await;
     assert_eq!(later["fencingToken"], first["fencingToken"]);
     assert_ne!(later["recordVersionNumber"], first["recordVersionNumber"]);
+    std::fs::write(end, "").unwrap();
     assert_eq!(finish(run).await.ok(), "");
-    assert!(started.elapsed() >= Duration::from_secs(5));
     assert_eq!(serve.get("Moe").await["state"], "released");
 }
 
@@ -171,11 +173,11 @@ async fn lost_lock_ends_all_that_was_started() {
         "run",
         "Moe",
         "--lease",
-        "4s",
+        "10s",
         "--heartbeat",
         "500ms",
         "--grace",
-        "700ms",
+        "2s",
         "--",
         "sh",
         "-c",
@@ -189,15 +191,16 @@ async fn lost_lock_ends_all_that_was_started() {
     let broken = Instant::now();
     // The version may move between the look and the break.
     while serve.run(&["break", "Moe", "--yes"]).await.status != 0 {}
+    let is_broken = Instant::now();
     let ended = finish(run).await;
-    let took = broken.elapsed();
     assert_eq!(ended.status, 76);
     assert_eq!(
         ended.stderr,
         "leasehold: Moe is lost: the lock was released elsewhere, or broken by an operator; stopping the command\n\
-         leasehold: the command did not end within 700ms: SIGKILL\n"
+         leasehold: the command did not end within 2s: SIGKILL\n"
     );
-    assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&took), "{took:?}");
+    assert!(broken.elapsed() >= Duration::from_secs(2), "{:?}", broken.elapsed());
+    assert!(is_broken.elapsed() < Duration::from_secs(10), "{:?}", is_broken.elapsed());
     assert_eq!(first_line(&file("asked")).await, "asked", "it was asked to end first");
     for process in processes {
         assert!(!runs(process), "{process} survived");
@@ -210,7 +213,8 @@ async fn command_that_ends_in_order_is_not_killed() {
     let folder = folder();
     let ready = folder.path().join("ready");
     let script = r#"trap 'echo bye; exit 0' TERM; echo $$ > "$READY"; sleep 1000 & wait"#;
-    let args = ["run", "Moe", "--lease", "1s", "--lost-status", "42", "--json", "--", "sh", "-c", script];
+    let keep = ["run", "Moe", "--lease", "20s", "--heartbeat", "200ms"];
+    let args = [&keep[..], &["--lost-status", "42", "--json", "--", "sh", "-c", script]].concat();
     let mut command = serve.command(&args);
     let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     process_in(&ready).await;
@@ -230,7 +234,7 @@ async fn outage_that_outlasts_the_lease_loses_the_lock() {
     let folder = folder();
     let ready = folder.path().join("ready");
     let script = r#"echo $$ > "$READY"; exec sleep 1000"#;
-    let mut command = serve.command(&["run", "Moe", "--lease", "1s", "--", "sh", "-c", script]);
+    let mut command = serve.command(&["run", "Moe", "--lease", "4s", "--", "sh", "-c", script]);
     let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The row is held before the command knows; the wrapped command starts after that.
     process_in(&ready).await;
@@ -246,9 +250,13 @@ async fn outage_that_outlasts_the_lease_loses_the_lock() {
 #[tokio::test]
 async fn release_that_fails_does_not_hide_the_status() {
     let serve = Serve::memory().await;
-    let run = ["run", "Moe", "--lease", "1s", "--hold-on-unavailable", "--", "sh", "-c", "sleep 3; exit 4"];
-    let run = serve.spawn_command(&run);
-    serve.until("Moe", |lock| lock["state"] == "held").await;
+    let folder = folder();
+    let ready = folder.path().join("ready");
+    let script = r#"echo $$ > "$READY"; sleep 5; exit 4"#;
+    let mut command =
+        serve.command(&["run", "Moe", "--lease", "2s", "--hold-on-unavailable", "--", "sh", "-c", script]);
+    let run = command.env("READY", &ready).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    process_in(&ready).await;
     serve.kill_9().await;
     let ended = finish(run).await;
     assert_eq!(ended.status, 4, "two leases after the last heartbeat: {ended:?}");
@@ -271,7 +279,7 @@ fn start_writer(serve: &Serve, folder: &std::path::Path, owner: &str, lease: &st
 async fn holder_that_was_paused_finds_its_lock_lost() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let mut first = start_writer(&serve, folder.path(), "host-1", "1s");
+    let mut first = start_writer(&serve, folder.path(), "host-1", "4s");
     let mut written = BufReader::new(first.stdout.take().unwrap()).lines();
     let line = within(written.next_line()).await.unwrap().unwrap();
     assert!(line.starts_with("written: "), "{line}");
@@ -303,17 +311,17 @@ async fn holder_that_was_paused_finds_its_lock_lost() {
 
 #[tokio::test]
 async fn holder_that_was_killed_is_outlived_by_one_lease() {
-    const LEASE: Duration = Duration::from_secs(2);
+    const LEASE: Duration = Duration::from_secs(6);
     let serve = Serve::memory().await;
     let folder = folder();
-    let mut first = start_writer(&serve, folder.path(), "host-1", "2s");
+    let mut first = start_writer(&serve, folder.path(), "host-1", "6s");
     let job = process_in(&folder.path().join("job-host-1")).await;
     // Another host waits from before the holder's death, and sees its heartbeats.
-    let waiting = serve.spawn_command(&["run", "Moe", "--wait", "10s", "--", "printenv", "LEASEHOLD_FENCING_TOKEN"]);
+    let waiting = serve.spawn_command(&["run", "Moe", "--wait", "20s", "--", "printenv", "LEASEHOLD_FENCING_TOKEN"]);
     let version = serve.get("Moe").await["recordVersionNumber"].clone();
     let last = serve.until("Moe", |lock| lock["recordVersionNumber"] != version).await;
-    within(first.kill()).await.unwrap();
     let killed = Instant::now();
+    within(first.kill()).await.unwrap();
     // On Linux, the job learns at once that its lock is not kept any more.
     gone(job).await;
     assert!(killed.elapsed() < LEASE / 2, "the job ended {:?} after its keeper", killed.elapsed());
@@ -324,7 +332,7 @@ async fn holder_that_was_killed_is_outlived_by_one_lease() {
     let took = killed.elapsed();
     assert_eq!((ended.status, ended.stderr.as_str()), (0, "leasehold: waiting for Moe, held by host-1\n"));
     // The last heartbeat may have been sent a quarter of a lease before; the waiter polls each second.
-    assert!(took >= LEASE * 3 / 4 && took < LEASE + Duration::from_secs(4), "{took:?}");
+    assert!(took >= LEASE * 3 / 4 && took < LEASE + Duration::from_secs(10), "{took:?}");
     assert!(ended.stdout.trim().parse::<u64>().unwrap() > last["fencingToken"].as_u64().unwrap());
 }
 
@@ -343,7 +351,7 @@ async fn signal_ends_the_wait_and_leaves_no_lock() {
         signal(&waiting, name);
         let ended = Instant::now();
         assert_eq!(within(waiting.wait()).await.unwrap().code(), Some(status));
-        assert!(ended.elapsed() < Duration::from_secs(2), "{:?}", ended.elapsed());
+        assert!(ended.elapsed() < Duration::from_secs(10), "{:?}", ended.elapsed());
         assert_eq!(
             within(stderr.next_line()).await.unwrap().unwrap(),
             format!("leasehold: SIG{name}: no longer waiting for {name}")
@@ -370,7 +378,7 @@ async fn wait_that_is_over_has_a_status_of_its_choice() {
     let ended = serve.run(&["run", "Moe", "--wait", "1500ms", "--", "true"]).await;
     // In a pipe there is one plain line when the wait begins, and one when it is over.
     assert_eq!((ended.status, ended.stderr), (75, format!("leasehold: waiting for Moe, held by test\n{held}")));
-    assert!((1500..4000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    assert!((1500..15_000).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
     let quiet = serve.run(&["run", "Moe", "--wait", "500ms", "-q", "--", "true"]).await;
     assert_eq!(quiet.stderr, held);
 }
@@ -407,8 +415,7 @@ fn on_a_terminal(serve: &Serve, folder: &std::path::Path, script: &str) -> Child
 async fn ctrl_c_reaches_the_command_once() {
     let serve = Serve::memory().await;
     let folder = folder();
-    let job =
-        r#"trap "echo int >> ints" INT; echo $$ > ready; for i in 1 2 3 4 5; do sleep 0.3; done; cat ints; exit 9"#;
+    let job = r#"trap "echo int >> ints" INT; echo $$ > ready; until [ -e ints ]; do sleep 0.1; done; sleep 1; cat ints; exit 9"#;
     let script = format!(r#"exec "$LEASEHOLD" run Moe -- sh -c '{job}'"#);
     let mut terminal = on_a_terminal(&serve, folder.path(), &script);
     process_in(&folder.path().join("ready")).await;
@@ -448,15 +455,15 @@ async fn wait_is_shown_and_wiped_away_on_a_terminal() {
     let serve = Serve::memory().await;
     let folder = folder();
     serve.acquire("Moe", "secret").await;
-    let script = r#"exec "$LEASEHOLD" acquire Moe --wait 1s"#;
+    let script = r#"exec "$LEASEHOLD" acquire Moe --wait 3s"#;
     let terminal = on_a_terminal(&serve, folder.path(), script);
-    let output = timeout(Duration::from_secs(10), terminal.wait_with_output()).await.unwrap().unwrap();
+    let output = timeout(Duration::from_secs(30), terminal.wait_with_output()).await.unwrap().unwrap();
     let screen = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(75), "{screen:?}");
-    assert!(
-        screen.contains("waiting for Moe, held by test; stale in 20s if it is dead; giving up in 1s"),
-        "{screen:?}"
-    );
+    // The seconds that are left tell when it was drawn.
+    for part in ["waiting for Moe, held by test; stale in ", "s if it is dead; giving up in "] {
+        assert!(screen.contains(part), "{screen:?}");
+    }
     // The last text on the screen is the reason, on a line that was wiped.
     let last = screen.trim_end().rsplit("\u{1b}[2K").next().unwrap_or_default();
     assert!(last.trim_start().starts_with("leasehold: Moe is held by test"), "{screen:?}");

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client as DynamoDb;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
@@ -142,11 +146,9 @@ impl Serve {
     }
 }
 
-/// Sends a signal by a shell, since the standard library cannot.
+/// Sends a signal to a child.
 pub(crate) fn signal(process: &Child, name: &str) {
-    let script = format!("kill -{name} {}", process.id().expect("it is running"));
-    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
-    assert!(status.success(), "{script}");
+    kill(name, process.id().expect("it is running").into());
 }
 
 /// A client of HTTP with the patience of these tests.
@@ -180,6 +182,15 @@ pub(crate) fn text_of(path: &Path) -> &str {
 pub(crate) fn exposed_url(serve: &Serve) -> String {
     let line = serve.banner.iter().find_map(|line| line.strip_prefix("  dynamodb  ")).expect("the DynamoDB address");
     line.split(' ').next().expect("a URL").to_owned()
+}
+
+impl Serve {
+    /// A client of the exposed port. On a busy machine an answer may take longer than the service itself would wait.
+    pub(crate) async fn dynamodb(&self) -> DynamoDb {
+        let client = leasehold_dynamodb::connect(Some(&exposed_url(self))).await;
+        let patience = TimeoutConfig::builder().connect_timeout(PATIENCE).operation_attempt_timeout(PATIENCE).build();
+        DynamoDb::from_conf(client.config().to_builder().timeout_config(patience).build())
+    }
 }
 
 /// The headers of a signature, which the exposed port requires and does not check.
@@ -286,9 +297,19 @@ impl Serve {
 
     /// Takes a lock over by force, as an observer does after it has waited for the lease.
     pub(crate) async fn take_over(&self, key: &str, owner: &str) -> Value {
-        let rvn = self.get(key).await["recordVersionNumber"].clone();
-        let body = json!({ "key": key, "ownerName": owner, "observedRecordVersionNumber": rvn });
-        acquire(&self.http, &self.base_url, &body).await.expect("granted")
+        // The version may move between the look and the takeover.
+        let look = async {
+            loop {
+                let rvn = self.get(key).await["recordVersionNumber"].clone();
+                let body = json!({ "key": key, "ownerName": owner, "observedRecordVersionNumber": rvn });
+                let (status, answer) = self.post("/v1/acquire", &body).await;
+                if status == 200 {
+                    return answer;
+                }
+                assert_eq!(status, 423, "{answer}");
+            }
+        };
+        within(look).await
     }
 }
 
@@ -297,11 +318,12 @@ pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// Sends a signal to any process, or to a group if the number is negative.
+/// Sends a signal to any process, or to a group if the number is negative. No shell does it: the test would stand still
+/// until the shell ends.
 pub(crate) fn kill(name: &str, process: i64) {
-    let script = format!("kill -s {name} -- {process}");
-    let status = std::process::Command::new("sh").args(["-c", &script]).status().expect("a shell");
-    assert!(status.success(), "{script}");
+    let signal: Signal = format!("SIG{name}").parse().expect("a signal");
+    let id = Pid::from_raw(process.try_into().expect("a process"));
+    nix::sys::signal::kill(id, signal).unwrap_or_else(|error| panic!("{signal} to {id}: {error}"));
 }
 
 /// Whether a process runs, and is not a zombie.

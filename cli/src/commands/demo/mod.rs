@@ -72,9 +72,9 @@ async fn play(stage: &mut Stage) -> Result<(), Failure> {
     stage.pause().await?;
     stage.say("demo", "host-2 wants to do the same job.")?;
     let job = Job { record: RECORD, value: "by host-2", times: Some(5) };
+    let waiting_since = Instant::now();
     let _second = Host::start(stage, "host-2", LOCK, LEASE, &job)?;
     stage.until("host-2 waits", |event| event.is_line("host-2", "waiting for Moe, held by host-1")).await?;
-    let waiting_since = Instant::now();
     stage
         .say("demo", &format!("It watches the version. Unchanged for {}: then host-1 counts as dead.", show(LEASE)))?;
     let unchanged = client.get(LOCK).await?.record_version_number == paused.record_version_number;
