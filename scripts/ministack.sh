@@ -10,7 +10,7 @@ source scripts/lib/aws.sh
 # SAM looks at a stack each five seconds: AWS limits such requests, and the local AWS does not.
 export SAM_CLI_POLL_DELAY=0.2
 readonly STACK_SECONDS=300
-readonly EXECUTION_SECONDS=60
+readonly EXECUTION_SECONDS=300
 readonly BUCKET=artifacts
 
 # The differences of ministack from AWS, and the cases that therefore fail. Each must fail: see deployed_conforms.

@@ -345,21 +345,35 @@ def cost(service: Service, cycles: int = 200) -> float:
 
 
 def broken_token_file(service: Service) -> None:
-    """The token file is half written for three seconds: everybody is refused, and nobody loses a lock."""
+    """The token file is half written: everybody is refused for three seconds, and nobody loses a lock."""
     text = service.token_file.read_text()
     service.token_file.write_text(text[: len(text) // 2])
-    caller, deadline = Caller(service, "steady"), time.monotonic() + 3
-    is_refused = False
-    while time.monotonic() < deadline:
-        try:
-            caller.request("POST", "/v1/want", {"key": "steady/0", "ownerName": "observer"})
-        except Refused as refused:
-            assert str(refused).startswith("503"), refused
-            is_refused = True
-        time.sleep(0.1)
-    assert is_refused, "a broken token file refuses requests"
-    service.token_file.write_text(text)
+    caller = Caller(service, "steady")
+    await_admission(caller, False)
     time.sleep(3)
+    assert not is_admitted(caller), "a broken token file refuses requests"
+    service.token_file.write_text(text)
+    await_admission(caller, True)
+    # Refusals that are under way arrive.
+    time.sleep(1)
+
+
+def is_admitted(caller: Caller) -> bool:
+    """Whether the service takes the caller's requests."""
+    try:
+        caller.request("POST", "/v1/want", {"key": "steady/0", "ownerName": "observer"})
+    except Refused as refused:
+        assert str(refused).startswith("503"), refused
+        return False
+    return True
+
+
+def await_admission(caller: Caller, expected: bool) -> None:
+    """Waits until the service has read the token file again, which it does every two seconds."""
+    deadline = time.monotonic() + 30
+    while is_admitted(caller) != expected:
+        assert time.monotonic() < deadline, f"admitted: {not expected}, 30 s after the token file was written"
+        time.sleep(0.1)
 
 
 def main() -> None:

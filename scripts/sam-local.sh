@@ -10,7 +10,7 @@ readonly DOCKER_SECONDS=60
 readonly PULL_SECONDS=300
 readonly DYNAMODB_SECONDS=300
 readonly API_SECONDS=120
-readonly SESSION_SECONDS=120
+readonly SESSION_SECONDS=600
 
 # The exit status where no container engine runs or can be started. Any other status but 0 is a failure.
 readonly SKIPPED=77

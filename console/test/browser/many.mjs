@@ -19,7 +19,7 @@ export async function serveMany(count) {
 }
 
 /** Types into the filter. Resolves to the longest time until the next frame, in ms. */
-function filterDelay(page) {
+export function filterDelay(page) {
   return page.evaluate(async () => {
     const input = document.querySelector("#filter-key");
     const delays = [];
