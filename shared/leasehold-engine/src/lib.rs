@@ -38,6 +38,7 @@ mod queue;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 use std::fmt;
 use std::future::Future;

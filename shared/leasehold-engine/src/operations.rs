@@ -6,6 +6,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::transaction;
+
 const UNKNOWN_OPERATION: &str = r#"{"__type":"com.amazon.coral.service#UnknownOperationException"}"#;
 
 /// The operations whose validation errors DynamoDB numbers.
@@ -47,6 +49,7 @@ macro_rules! dispatch {
         match $operation {
             $($name => Some(call($body, |request| $database.$method(request))),)*
             "Query" => Some(call($body, |request| query($database, request))),
+            "TransactWriteItems" => Some(call($body, |request| transaction::write($database, request))),
             _ => None,
         }
     };
@@ -65,7 +68,6 @@ pub(crate) fn run(database: &Database, target: &str, body: &[u8]) -> Answer {
         "BatchGetItem" => batch_get_item,
         "BatchWriteItem" => batch_write_item,
         "TransactGetItems" => transact_get_items,
-        "TransactWriteItems" => transact_write_items,
         "CreateTable" => create_table,
         "DeleteTable" => delete_table,
         "DescribeTable" => describe_table,

@@ -32,6 +32,10 @@ const MAX_PAGE_BYTES: u64 = 1024 * 1024;
 const DEAREST_BYTE: u64 = 24;
 /// The time to look for a path of a projection in an item, and to copy what is there.
 const PATH: u64 = 200;
+/// The longest statement of PartiQL that DynamoDB reads.
+const MAX_STATEMENT_BYTES: usize = 8192;
+/// The time to compare two members of a set.
+const PER_PAIR: u64 = 8;
 /// The items of a page: a megabyte of small ones.
 const MAX_PAGE_ITEMS: u64 = 30_000;
 /// The members with an expression that is evaluated for each item.
@@ -191,6 +195,11 @@ impl<R: Fn(&str, &Value) -> Answer, S: FnMut(&str, &Value) -> Option<String>> Bi
                 self.charge(mentions.price(&item))
             }
             _ if statement.is_select() => Err(Refused::WithoutKey),
+            _ if statement.is_insert() && statement.bytes() <= MAX_STATEMENT_BYTES => {
+                // The members of a set that is written out are compared with each other.
+                let written = statement.commas();
+                self.charge(mentions.price(NOTHING) + written * written * PER_PAIR)
+            }
             _ if mentions.are_light(MAX_ITEM_BYTES) => Ok(()),
             _ => Err(Refused::TooDear),
         }
@@ -643,6 +652,10 @@ mod tests {
             ("SELECT * FROM t WHERE id = 'k'", false),
             ("DELETE FROM t WHERE a = 1", false),
             ("INSERT INTO t VALUE {'id': 'k'}", false),
+            ("INSERT INTO t VALUE {'id': 'k', 'a': 1, 'b': {'c': [1, 2, 3]}, 'd': <<1, 2>>, 'e': ?}", false),
+            (&format!("INSERT INTO t VALUE {{'id': 'k', 'a': '{}'}}", "a".repeat(8000)), false),
+            (&format!("INSERT INTO t VALUE {{'id': 'k', 'a': '{}'}}", "a".repeat(8192)), true),
+            (&format!("INSERT INTO t VALUE {{'id': 'k', 'a': <<{}1>>}}", "1,".repeat(4000)), true),
         ] {
             let request = json!({ "Statement": text });
             assert_eq!(is_refused("ExecuteStatement", &request, json!({ "id": { "S": "k" } })), is_dear, "{text}");

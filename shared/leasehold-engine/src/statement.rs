@@ -17,7 +17,24 @@ impl<'a> Statement<'a> {
     }
 
     pub(crate) fn is_select(&self) -> bool {
-        self.tokens.first().is_some_and(|first| first.eq_ignore_ascii_case("SELECT"))
+        self.begins("SELECT")
+    }
+
+    pub(crate) fn is_insert(&self) -> bool {
+        self.begins("INSERT")
+    }
+
+    fn begins(&self, word: &str) -> bool {
+        self.tokens.first().is_some_and(|first| first.eq_ignore_ascii_case(word))
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.tokens.iter().map(|token| token.len()).sum()
+    }
+
+    /// How many commas are outside of texts: the values that are written out are one more at most.
+    pub(crate) fn commas(&self) -> u64 {
+        self.tokens.iter().filter(|token| **token == ",").count() as u64
     }
 
     /// The table whose items the statement reads or changes. None: an index, or no table at all.

@@ -439,6 +439,32 @@ async fn refused_requests_are_validation_errors() {
     assert_validation(&null.unwrap_err().into_service_error(), "must have the value of true");
 }
 
+#[tokio::test]
+async fn update_in_a_transaction_leaves_the_key_alone() {
+    use aws_sdk_dynamodb::types::{Put, TransactWriteItem, Update};
+
+    let client = client_with_table(&Engine::memory().unwrap()).await;
+    claim(&client, "k", "me").send().await.unwrap();
+    let put = Put::builder().table_name(TABLE).item("key", text("new")).build().unwrap();
+    for expression in ["REMOVE #k", "SET #k = :v", "SET other = :v REMOVE #k", "ADD other :n, #k :n"] {
+        let update = Update::builder().table_name(TABLE).key("key", text("k")).update_expression(expression);
+        let update = update.expression_attribute_names("#k", "key");
+        let update = [(":v", text("l")), (":n", AttributeValue::N("1".into()))]
+            .into_iter()
+            .filter(|(name, _)| expression.contains(name))
+            .fold(update, |update, (name, value)| update.expression_attribute_values(name, value));
+        let update = TransactWriteItem::builder().update(update.build().unwrap()).build();
+        let put = TransactWriteItem::builder().put(put.clone()).build();
+        let refused = client.transact_write_items().transact_items(put).transact_items(update).send().await;
+        let refused = refused.expect_err(expression).into_service_error();
+        let message = refused.message().unwrap_or_default();
+        assert!(message.ends_with("[None, ValidationError]"), "{refused:?}");
+        assert_eq!(keys(&client, TABLE).await, ["k"], "{expression}");
+    }
+    let again = claim(&client, "k", "another").send().await.unwrap_err();
+    assert_eq!(again.code(), Some("ConditionalCheckFailedException"), "it is held");
+}
+
 fn assert_validation(error: &(impl ProvideErrorMetadata + std::fmt::Debug), words: &str) {
     assert_eq!(error.code(), Some("ValidationException"), "{error:?}");
     let message = error.message().unwrap_or_default();
