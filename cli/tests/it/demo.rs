@@ -19,7 +19,7 @@ async fn demo_plays_to_the_end() {
         .env("LEASEHOLD_URL", "http://127.0.0.1:1")
         .env("LEASEHOLD_LEASE_ID", "x");
     let started = Instant::now();
-    let output = timeout(Duration::from_secs(120), command.output()).await.expect("it ends").expect("it starts");
+    let output = timeout(Duration::from_mins(2), command.output()).await.expect("it ends").expect("it starts");
     let ended = Ended {
         status: output.status.code().expect("no signal"),
         stdout: String::from_utf8(output.stdout).expect("text"),

@@ -95,7 +95,7 @@ async fn request_target_that_names_another_host_is_refused() {
 
 /// A client of the exposed port, with these credentials.
 async fn dynamodb(serve: &Serve, access_key: &str, secret: &str) -> aws_sdk_dynamodb::Client {
-    let client = leasehold_dynamodb::connect(Some(&exposed_url(serve))).await;
+    let client = serve.dynamodb().await;
     let credentials = aws_sdk_dynamodb::config::Credentials::new(access_key, secret, None, None, "test");
     aws_sdk_dynamodb::Client::from_conf(client.config().to_builder().credentials_provider(credentials).build())
 }

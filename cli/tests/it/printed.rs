@@ -7,7 +7,7 @@ use std::process::Stdio;
 use aws_sdk_dynamodb::types::AttributeValue;
 use snapbox::{Data, assert_data_eq, str};
 
-use crate::support::{Serve, end, exposed_url, folder, leasehold, text_of, within};
+use crate::support::{Serve, end, folder, leasehold, text_of, within};
 
 const COMMANDS: [&str; 24] = [
     "run",
@@ -320,7 +320,7 @@ async fn listing_can_be_narrowed() {
 async fn row_that_is_no_lock_is_shown_and_never_free() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     serve.acquire("Moe", "secret").await;
-    let dynamodb = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+    let dynamodb = serve.dynamodb().await;
     let row = [("key", "Larry"), ("ownerName", "java"), ("leaseDuration", "soon"), ("recordVersionNumber", "1")];
     let row = row.map(|(name, value)| (name.to_owned(), AttributeValue::S(value.to_owned()))).into();
     dynamodb.put_item().table_name("leasehold").set_item(Some(row)).send().await.expect("it takes the row");

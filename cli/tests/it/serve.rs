@@ -423,7 +423,7 @@ async fn serve_continues_when_its_output_is_closed() {
 async fn other_clients_reach_the_table() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     let grant = serve.acquire("Moe", "secret").await;
-    let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+    let client = serve.dynamodb().await;
     let text = |value: &str| AttributeValue::S(value.to_owned());
     let row = client.get_item().table_name("leasehold").key("key", text("Moe")).send().await;
     let row = row.expect("it answers").item.expect("the row is there");
@@ -448,7 +448,7 @@ async fn request_is_refused_when_it_would_hold_up_all_others() {
     let file = folder.path().join("locks.db");
     for store in [vec!["--memory"], vec!["--db", text_of(&file)]] {
         let serve = Serve::start(&[store, vec!["--expose-dynamodb", "0"]].concat()).await;
-        let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+        let client = serve.dynamodb().await;
         let key = KeySchemaElement::builder().attribute_name("id").key_type(KeyType::Hash).build();
         let id = AttributeDefinition::builder().attribute_name("id").attribute_type(ScalarAttributeType::S).build();
         let table = client.create_table().table_name("items").billing_mode(BillingMode::PayPerRequest);
@@ -653,7 +653,7 @@ async fn watch_is_answered_when_another_client_writes() {
     let serve = Serve::start(&["--memory", "--expose-dynamodb", "0"]).await;
     serve.acquire("Moe", "secret").await;
     let mut watch = watching(&serve, "Moe").await;
-    let client = leasehold_dynamodb::connect(Some(&exposed_url(&serve))).await;
+    let client = serve.dynamodb().await;
     let update = client.update_item().table_name("leasehold").key("key", AttributeValue::S("Moe".to_owned()));
     let update = update.update_expression("SET recordVersionNumber = :version");
     let update = update.expression_attribute_values(":version", AttributeValue::S("java".to_owned()));

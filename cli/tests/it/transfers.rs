@@ -12,15 +12,20 @@ use aws_sdk_dynamodb::types::{
 use leasehold_dynamodb::fresh_uuid;
 use serde_json::{Value, json};
 
-use crate::support::{Serve, exposed_url, folder, pause, text_of, within};
+use crate::support::{Serve, folder, pause, text_of, within};
 
 const ACCOUNTS: [&str; 3] = ["Moe", "Larry", "Curly"];
 const BALANCE: i64 = 1000;
 
-/// The service on this file, which gives up transactions soon.
-async fn serve(db: &Path) -> Serve {
+/// An idle time in seconds that no transaction under way reaches, even on a busy machine. The next service looks at the
+/// transaction after this time at the earliest, and the tests wait for that.
+const BUSY: &str = "5";
+
+/// The service on this file, which gives up transactions after so many seconds, or soon where another one needs an
+/// item.
+async fn serve(db: &Path, idle_seconds: &str) -> Serve {
     let args = ["--db", text_of(db), "--expose-dynamodb", "0"];
-    let hasty = ["--transaction-idle-seconds", "1", "--transaction-patience-ms", "50"];
+    let hasty = ["--transaction-idle-seconds", idle_seconds, "--transaction-patience-ms", "50"];
     Serve::start(&[args.as_slice(), hasty.as_slice()].concat()).await
 }
 
@@ -87,10 +92,6 @@ impl Serve {
         }
     }
 
-    async fn dynamodb(&self) -> Client {
-        leasehold_dynamodb::connect(Some(&exposed_url(self))).await
-    }
-
     /// Kills the service this long after a call was sent, and returns the answer if there was one.
     async fn killed_during(self, call: (&'static str, Value), after: Duration) -> Option<(u16, Value)> {
         let (http, base_url) = (self.http.clone(), self.base_url.clone());
@@ -137,7 +138,7 @@ async fn balances_if_clean(dynamodb: &Client) -> Option<BTreeMap<String, i64>> {
 async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
-    let first = serve(&db).await;
+    let first = serve(&db, BUSY).await;
     open_accounts(&first.dynamodb().await).await;
     first.kill_9().await;
 
@@ -147,7 +148,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     // The kills between the calls: before the first one and after each. A whole transfer in between meets the rest of
     // the first.
     for done in 0..=calls {
-        let service = serve(&db).await;
+        let service = serve(&db, BUSY).await;
         let whole = Transfer::new(transfers.len());
         service.calls_are_answered(whole.calls()).await;
         let cut = Transfer::new(transfers.len() + 1);
@@ -162,7 +163,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
     // The kills in the middle of each call, and in the middle of a single call.
     for during in 0..=calls {
         for after in [1, 6] {
-            let service = serve(&db).await;
+            let service = serve(&db, BUSY).await;
             let transfer = Transfer::new(transfers.len());
             let mut all = transfer.calls();
             let call = if during == calls {
@@ -180,7 +181,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
         }
     }
 
-    let service = serve(&db).await;
+    let service = serve(&db, "1").await;
     let dynamodb = service.dynamodb().await;
     let swept = async {
         loop {
@@ -219,7 +220,7 @@ async fn transfers_survive_kill_9_between_any_two_calls_and_in_each() {
 async fn open_transactions_are_swept_after_a_restart() {
     let folder = folder();
     let db = folder.path().join("leasehold.db");
-    let first = serve(&db).await;
+    let first = serve(&db, BUSY).await;
     open_accounts(&first.dynamodb().await).await;
     let transfer = Transfer::new(0);
     first.calls_are_answered(transfer.calls().into_iter().take(4)).await;
@@ -228,7 +229,7 @@ async fn open_transactions_are_swept_after_a_restart() {
     assert_eq!(seen["item"]["balance"]["N"], (BALANCE - transfer.amount).to_string());
     first.kill_9().await;
 
-    let second = serve(&db).await;
+    let second = serve(&db, "1").await;
     let dynamodb = second.dynamodb().await;
     let swept = async {
         loop {
@@ -257,7 +258,7 @@ async fn tables_of_the_service_are_no_accounts() {
 #[tokio::test]
 async fn operator_lists_items_and_unlocks_a_stray() {
     let folder = folder();
-    let serve = serve(&folder.path().join("db")).await;
+    let serve = serve(&folder.path().join("db"), "600").await;
     let dynamodb = serve.dynamodb().await;
     open_accounts(&dynamodb).await;
     let transfer = Transfer::new(0);

@@ -88,7 +88,7 @@ async fn watch_tells_the_life_of_a_semaphore() {
     };
     assert_eq!(next().await["event"], "absent");
     let args =
-        ["run", "pool", "--of", "2", "--permits", "2", "--lease", "1s", "--owner", "host-1", "--", "sleep", "60"];
+        ["run", "pool", "--of", "2", "--permits", "2", "--lease", "4s", "--owner", "host-1", "--", "sleep", "60"];
     let mut holder = serve.spawn_command(&args);
     let found = next().await;
     assert_eq!((&found["event"], &found["semaphore"]["capacity"]), (&"semaphore".into(), &2.into()));
@@ -101,7 +101,7 @@ async fn watch_tells_the_life_of_a_semaphore() {
     );
     within(holder.kill()).await.unwrap();
     while next().await["event"] != "stale" {}
-    let waiting = serve.spawn_command(&["run", "pool", "--of", "2", "--owner", "host-2", "--", "sleep", "1"]);
+    let waiting = serve.spawn_command(&["run", "pool", "--of", "2", "--owner", "host-2", "--", "sleep", "4"]);
     let mut events = Vec::new();
     while events.last().is_none_or(|last| last != "returned host-2") {
         let event = next().await;

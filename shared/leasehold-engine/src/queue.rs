@@ -198,8 +198,8 @@ mod tests {
         move |request| Answer { status, body: request.body.to_vec() }
     }
 
-    #[test]
-    fn answers_leave_after_one_sync_of_all_writes() {
+    #[tokio::test(start_paused = true)]
+    async fn answers_leave_after_one_sync_of_all_writes() {
         let queue = Queue::default();
         let (first, turn) = push(&queue, WRITE, "1");
         let (second, none) = push(&queue, WRITE, "2");
@@ -221,8 +221,8 @@ mod tests {
         );
     }
 
-    #[test]
-    fn sync_is_left_out_when_nothing_was_written() {
+    #[tokio::test(start_paused = true)]
+    async fn sync_is_left_out_when_nothing_was_written() {
         for (target, status, expected) in [
             (WRITE, 200, true),
             (WRITE, 400, false),

@@ -35,8 +35,8 @@ fn reason(changed: Option<&str>) -> CancellationReason {
 /// The part of its item's key that an update changes.
 fn changed_key(update: &TransactUpdate) -> Option<&str> {
     let names = update.expression_attribute_names.as_ref();
-    let named = |word| names.and_then(|names| names.get(word)).map_or(word, String::as_str);
-    changed(&update.update_expression).into_iter().map(named).find(|name| update.key.contains_key(*name))
+    let resolved = |word| names.and_then(|names| names.get(word)).map_or(word, String::as_str);
+    changed(&update.update_expression).into_iter().map(resolved).find(|name| update.key.contains_key(*name))
 }
 
 /// The attributes that an update expression changes, as it names them.

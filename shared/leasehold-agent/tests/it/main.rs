@@ -17,7 +17,7 @@ use crate::support::{Local, Service, within};
 async fn lock_is_held_until_its_handle_is_released() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;
-    let (status, headers, granted) = agent.post("/acquire", &json!({ "key": "Moe", "leaseDurationMs": 600 })).await;
+    let (status, headers, granted) = agent.post("/acquire", &json!({ "key": "Moe", "leaseDurationMs": 3000 })).await;
     assert_eq!((status, granted["key"].as_str()), (200, Some("Moe")));
     let token = granted["fencingToken"].as_u64().unwrap();
     assert_eq!(headers["leasehold-fencing-token"], token.to_string().as_str());
@@ -28,10 +28,18 @@ async fn lock_is_held_until_its_handle_is_released() {
     assert!(!format!("{granted} {holder}").contains("leaseId"), "the lease id stays in the agent");
 
     // Heartbeats outlast the lease.
-    support::pause(Duration::from_millis(1500)).await;
-    let shown = agent.get(&format!("/lock?handle={handle}")).await.1;
-    assert_eq!((&shown["fencingToken"], &shown["lost"]), (&json!(token), &Value::Null));
-    assert!(shown["validForMs"].as_u64() > Some(0), "{shown}");
+    support::pause(Duration::from_secs(4)).await;
+    let believed = async {
+        loop {
+            let shown = agent.get(&format!("/lock?handle={handle}")).await.1;
+            assert_eq!((&shown["fencingToken"], &shown["lost"]), (&json!(token), &Value::Null));
+            if shown["validForMs"].as_u64() > Some(0) {
+                return;
+            }
+            support::pause(Duration::from_millis(20)).await;
+        }
+    };
+    within(believed).await;
     assert_eq!(agent.get("/locks").await.1["locks"][0]["handle"], handle);
 
     assert_eq!(agent.post("/release", &json!({ "handle": handle })).await.0, 200);
@@ -54,7 +62,7 @@ async fn lock_is_held_when_the_first_endpoint_is_dead() {
 async fn hold_ends_with_its_connection() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;
-    let mut lines = agent.hold(&json!({ "key": "Moe", "leaseDurationMs": 800 })).await;
+    let mut lines = agent.hold(&json!({ "key": "Moe", "leaseDurationMs": 4000 })).await;
     let first = lines.next().await;
     assert_eq!((first["event"].as_str(), first["key"].as_str()), (Some("granted"), Some("Moe")));
     assert_eq!(lines.next().await["event"], "renewed");
@@ -67,7 +75,7 @@ async fn hold_ends_with_its_connection() {
 async fn hold_tells_a_waiter_and_a_loss() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;
-    let mut lines = agent.hold(&json!({ "key": "Moe", "leaseDurationMs": 2000 })).await;
+    let mut lines = agent.hold(&json!({ "key": "Moe", "leaseDurationMs": 5000 })).await;
     let handle = lines.next().await["handle"].as_str().unwrap().to_owned();
     service.want("Moe").await;
     lines.until("wanted").await;
@@ -87,7 +95,7 @@ async fn hold_tells_a_waiter_and_a_loss() {
 async fn release_says_that_a_lock_was_lost() {
     let service = Service::start().await;
     let agent = service.agent(&[]).await;
-    let granted = agent.post("/acquire", &json!({ "key": "Moe", "leaseDurationMs": 1000 })).await.2;
+    let granted = agent.post("/acquire", &json!({ "key": "Moe", "leaseDurationMs": 4000 })).await.2;
     service.break_lock("Moe").await;
     let query = format!("/lock?handle={}", granted["handle"].as_str().unwrap());
     let told = async {
@@ -205,7 +213,7 @@ async fn socket_is_for_one_user_and_replaces_a_dead_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listen = format!("unix:{}", path.display());
-    drop(service.spawn(&["--listen", &listen]).await);
+    service.spawn(&["--listen", &listen]).await.kill().await.unwrap();
     assert!(path.exists(), "a killed agent leaves its socket");
     let _agent = service.spawn(&["--listen", &listen]).await;
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);

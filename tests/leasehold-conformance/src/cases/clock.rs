@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bench::{Bench, Lock, fresh, pause};
-use crate::reply::{Grant, Reply};
+use crate::bench::{Bench, fresh, pause};
 
 /// The service's default skew: the time after its lease for which a lock still counts as alive.
 const SKEW_MS: u64 = 1000;
@@ -14,27 +13,31 @@ const SKEW_MS: u64 = 1000;
 /// The maximum number of tries of a machine that is too slow to look in time.
 const TRIES: usize = 20;
 
-fn by_clock() -> Value {
+pub(super) fn by_clock() -> Value {
     json!({ "staleness": "clock" })
 }
 
-/// Polls a lock of this lease after at least `wait_ms`. The answer comes before the lease and the skew are over.
-async fn look_before_the_skew_is_over(bench: &Bench, lease_ms: u64, wait_ms: u64) -> (Lock, Grant, Reply) {
+/// Repeats a look that acquires with this lease, until its answer came before the lease and the skew were over.
+pub(super) async fn look_before_the_skew_is_over<F: Future>(lease_ms: u64, look: impl Fn() -> F) -> F::Output {
     for _ in 0..TRIES {
-        let lock = bench.lock();
         let begun = Instant::now();
-        let grant = lock.acquire("alice", json!({ "leaseDurationMs": lease_ms })).await.granted("created");
-        pause(wait_ms).await;
-        let reply = lock.acquire("bob", by_clock()).await;
+        let seen = look().await;
         if begun.elapsed() < Duration::from_millis(lease_ms + SKEW_MS) {
-            return (lock, grant, reply);
+            return seen;
         }
     }
     panic!("the machine is too slow to look at a lock within {} ms", lease_ms + SKEW_MS);
 }
 
 pub(super) async fn dead_lease_is_taken_over_after_the_skew(bench: Bench) {
-    let (lock, alice, before) = look_before_the_skew_is_over(&bench, 100, 200).await;
+    let early = || async {
+        let lock = bench.lock();
+        let alice = lock.acquire("alice", json!({ "leaseDurationMs": 100 })).await.granted("created");
+        pause(200).await;
+        let before = lock.acquire("bob", by_clock()).await;
+        (lock, alice, before)
+    };
+    let (lock, alice, before) = look_before_the_skew_is_over(100, early).await;
     assert_eq!(before.held(), lock.view(&alice, json!({})));
 
     pause(100 + SKEW_MS).await;

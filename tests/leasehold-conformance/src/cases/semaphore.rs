@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Value, json};
 
+use super::clock::{by_clock, look_before_the_skew_is_over};
 use crate::bench::{Bench, Lock, fresh, merged, pause, text};
 use crate::reply::Reply;
 
@@ -817,8 +818,16 @@ pub(super) async fn late_change_of_the_capacity_undoes_nothing(bench: Bench) {
 pub(super) async fn dead_come_free_by_the_clock_for_who_asks_once(bench: Bench) {
     /// More than one write removes.
     const DEAD: usize = 12;
-    let it = Semaphore::new(&bench, DEAD as u64);
     let lease = json!({ "leaseDurationMs": LEASE_MS });
+    let look = || async {
+        let it = Semaphore::new(&bench, 1);
+        it.hold(1, lease.clone()).await;
+        it.wait(1, lease.clone()).await;
+        it.acquire(&fresh("lease"), by_clock()).await
+    };
+    held(&look_before_the_skew_is_over(LEASE_MS, look).await);
+
+    let it = Semaphore::new(&bench, DEAD as u64);
     for _ in 0..DEAD {
         it.hold(1, lease.clone()).await;
     }
@@ -826,12 +835,11 @@ pub(super) async fn dead_come_free_by_the_clock_for_who_asks_once(bench: Bench) 
         it.wait(1, lease.clone()).await;
     }
     let ask = async |fields: Value| it.acquire(&fresh("lease"), merged(json!({ "permits": 11 }), fields)).await;
-    held(&ask(json!({ "staleness": "clock" })).await);
     // The lease, and more than the allowed skew.
     pause(LEASE_MS + 2000).await;
     held(&ask(json!({})).await);
     assert_eq!(it.view().await["holders"].as_array().map(Vec::len), Some(DEAD), "nobody is judged unasked");
-    assert_eq!(granted(&ask(json!({ "staleness": "clock" })).await)["outcome"], "takenOver");
+    assert_eq!(granted(&ask(by_clock()).await)["outcome"], "takenOver");
     let view = it.view().await;
     assert_eq!((&view["queue"], &view["available"]), (&json!([]), &json!(0)));
     assert_eq!(view["holders"].as_array().map(Vec::len), Some(2), "no more than needed");

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::config::Builder;
 use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use leasehold_api::Service;
 use leasehold_conformance::{
@@ -41,16 +42,22 @@ async fn serve_table(table: LockTable, dynamodb: Client, is_multi_region: bool) 
 }
 
 pub(crate) async fn serve_engine(engine: &Engine, schema: TableSchema) -> Target {
-    serve(Client::from_conf(leasehold_dynamodb::configure(engine.sdk_config()).build()), schema).await
+    serve(patient(engine.sdk_config()), schema).await
+}
+
+/// A client of an engine. These tests are about answers, and on a busy machine the engine may take longer than the
+/// service would wait.
+pub(crate) fn patient(engine: Builder) -> Client {
+    let patience = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_mins(1)).build();
+    Client::from_conf(leasehold_dynamodb::configure(engine).timeout_config(patience).build())
 }
 
 pub(crate) fn memory() -> Engine {
     Engine::memory().expect("memory is to be had")
 }
 
-/// An engine on a new file, and the folder that must outlive it.
-/// A database in memory where there is such a folder: these tests count attempts, and one takes a second at the most,
-/// which the synchronisation of a busy disk exceeds.
+/// An engine on a new file, and the folder that must outlive it: one in memory where there is such a folder, since a
+/// busy disk takes seconds for each synchronisation.
 fn file() -> (Engine, TempDir) {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder");
     (Engine::open(&folder.path().join("locks.db")).expect("a new file"), folder)
@@ -122,11 +129,7 @@ async fn memory_conforms_with_a_sort_key() {
 /// A table in several regions: it has no transactions, no TTL and no local index, and one write in so many meets one of
 /// another region.
 async fn serve_regions(one_in: u32, schema: TableSchema) -> (Target, Faults) {
-    let engine = memory();
-    // This test is about conflicts. On a busy machine the engine may take longer than the service would wait.
-    let patience = TimeoutConfig::builder().operation_attempt_timeout(Duration::from_mins(1)).build();
-    let config = leasehold_dynamodb::configure(engine.sdk_config()).timeout_config(patience);
-    let direct = Client::from_conf(config.build());
+    let direct = patient(memory().sdk_config());
     ensure_table(&direct, &schema).await.expect("a new table");
     let (client, faults) = Faults::between(&direct);
     faults.set(Fates::regions(fastrand::u64(..), one_in));

