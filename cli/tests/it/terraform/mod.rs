@@ -831,7 +831,7 @@ async fn lock_comes_free_by_itself_when_leasehold_terraform_is_killed() {
 async fn killed_run(address: &Address) {
     let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
-    let mut run = Configuration::spawn(first.run(&["--lease", "3s"], "first"));
+    let mut run = Configuration::spawn(first.run(&["--lease", "8s"], "first"));
     let terraform = first.started().await;
     let (status, said) = Configuration::ended(second.apply("second")).await;
     assert_eq!(status, Some(1), "{said}");
@@ -854,10 +854,10 @@ async fn leasehold_terraform_keeps_its_lock_while_it_runs() {
 async fn long_run(address: &Address) {
     let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
-    let run = Configuration::spawn(first.run(&["--lease", "1s", "--owner", "nightly"], "first"));
+    let run = Configuration::spawn(first.run(&["--lease", "4s", "--owner", "nightly"], "first"));
     first.started().await;
     // Longer than the lease: heartbeats keep the lock.
-    pause(Duration::from_secs(2)).await;
+    pause(Duration::from_secs(5)).await;
     let (status, said) = Configuration::ended(second.apply("second")).await;
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("already locked: ID=nightly"), "{said}");
@@ -877,7 +877,7 @@ async fn leasehold_terraform_ends_its_command_when_the_lock_is_lost() {
 async fn lost_run(address: &Address) {
     let (first, second) = (Configuration::of(address).await, Configuration::of(address).await);
     second.go();
-    let run = Configuration::spawn(first.run(&["--lease", "2s"], "first"));
+    let run = Configuration::spawn(first.run(&["--lease", "8s"], "first"));
     let terraform = first.started().await;
     let (status, said) = Configuration::ended(second.plain(&["force-unlock", "-force", "any"])).await;
     assert_eq!(status, Some(0), "{said}");

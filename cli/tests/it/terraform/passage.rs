@@ -98,11 +98,7 @@ async fn stubborn_run(backend: &Backend, options: &[&str]) -> (Child, String) {
     command.args(["terraform", "--url", &backend.serve.base_url, "--state", "network"]).args(options);
     command.args(["--", "sh", "-c", script]);
     let run = Configuration::spawn(command);
-    let file = backend.folder.path().join("address");
-    while !file.exists() {
-        pause(Duration::from_millis(20)).await;
-    }
-    (run, first_line(&file).await)
+    (run, first_line(&backend.folder.path().join("address")).await)
 }
 
 #[tokio::test]
@@ -126,7 +122,7 @@ async fn passage_asks_nothing_more_when_the_lock_was_broken() {
 #[tokio::test]
 async fn passage_refuses_at_once_when_the_lock_is_lost() {
     let backend = Backend::start(&[]).await;
-    let (run, address) = stubborn_run(&backend, &["--lease", "3s", "--grace", "1s"]).await;
+    let (run, address) = stubborn_run(&backend, &["--lease", "8s", "--grace", "2s"]).await;
     backend.serve.signal("STOP");
     // This request is at the silent service when the lock is lost.
     let (status, problem) = answered(http_client().post(&address).body("1")).await;
