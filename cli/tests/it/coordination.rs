@@ -597,7 +597,8 @@ async fn semaphore_is_shown_with_holders_queue_and_silences() {
     assert_eq!((&observed["holders"][1]["stale"], &observed["queue"][0]["stale"]), (&json!(false), &json!(false)));
     let shown = serve.run(&["get", "pool", "--observe", "1100ms"]).await.ok();
     let line = |id: &str| shown.lines().find(|line| line.starts_with(id)).expect("it is shown").to_owned();
-    let seconds = |word: &str| word.strip_suffix('s').is_some_and(|digits| digits.parse::<u64>().is_ok());
+    let seconds =
+        |word: &str| word.strip_suffix('s').is_some_and(|digits| digits.parse().is_ok_and(|seconds: u64| seconds >= 1));
     assert!(!line(&first).contains("stale") && line(&second).split(' ').any(seconds), "{shown}");
     let listed = serve.run(&["ls", "--observe", "1100ms"]).await.ok();
     assert!(listed.contains("SILENT"), "{listed}");

@@ -17,8 +17,8 @@ import {
   WrongKindError,
 } from "../dist/index.js";
 import {
-  answered,
   aborted,
+  answered,
   breakHeld,
   eventually,
   type Fault,

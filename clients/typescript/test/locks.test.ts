@@ -12,7 +12,7 @@ import {
   LockNotFoundError,
   VersionMismatchError,
 } from "../dist/index.js";
-import { answered, aborted, breakHeld, eventually, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
+import { aborted, answered, breakHeld, eventually, freshKey, guardOf, heldOf, LocalService, sleep } from "./support.js";
 
 const service = await LocalService.start();
 after(() => service[Symbol.asyncDispose]());

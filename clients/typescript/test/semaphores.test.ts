@@ -20,8 +20,8 @@ import {
   WrongKindError,
 } from "../dist/index.js";
 import {
-  answered,
   aborted,
+  answered,
   eventually,
   type Fault,
   FaultProxy,
