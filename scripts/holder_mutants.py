@@ -618,9 +618,9 @@ MUTANTS = [
     ),
     Mutant(
         "a release that did not arrive explains no loss",
-        ("if not may_apply or self._suspended", "if self._suspended"),
-        ("if (!event.mayApply || this.#suspended", "if (this.#suspended"),
-        ("if !may_apply || self.suspended", "if self.suspended"),
+        ("if not may_apply or stores", "if stores"),
+        ("if (!event.mayApply || event.stores", "if (event.stores"),
+        ("if !may_apply || stores", "if stores"),
     ),
     Mutant(
         "a release in doubt explains no loss",
@@ -631,7 +631,7 @@ MUTANTS = [
     Mutant(
         "a release after the lease explains no loss",
         (" or sent >= self.until:", ":"),
-        (" || event.sent >= this.until) return", ") return"),
+        (" || event.sent >= this.until)\n", ")\n"),
         (" || sent >= self.until {", " {"),
     ),
     Mutant(
@@ -639,6 +639,12 @@ MUTANTS = [
         ("sent >= self.until:", "sent > self.until:"),
         ("event.sent >= this.until)", "event.sent > this.until)"),
         ("sent >= self.until {", "sent > self.until {"),
+    ),
+    Mutant(
+        "a release that stores something explains no loss",
+        ("if not may_apply or stores or self", "if not may_apply or self"),
+        ("if (!event.mayApply || event.stores || this", "if (!event.mayApply || this"),
+        ("if !may_apply || stores || self", "if !may_apply || self"),
     ),
     Mutant(
         "an unanswered release explains a loss",
@@ -654,11 +660,11 @@ MUTANTS = [
     ),
     Mutant(
         "only a release under way explains a loss",
-        ('case Untold(sent, may_apply) if self.state == "releasing":', "case Untold(sent, may_apply):"),
+        ('case Untold(sent, may_apply, stores) if self.state == "releasing":', "case Untold(sent, may_apply, stores):"),
         ('        if (this.#state !== "releasing") return "stale";\n', ""),
         (
-            "Event::Untold { sent, may_apply } if self.state == State::Releasing =>",
-            "Event::Untold { sent, may_apply } =>",
+            "Event::Untold { sent, may_apply, stores } if self.state == State::Releasing =>",
+            "Event::Untold { sent, may_apply, stores } =>",
         ),
     ),
     Mutant(

@@ -131,9 +131,9 @@ const orders = {
   believe: async () => ({ believed: held.valid }),
   renew: async () => held.renew(),
   keep: async ({ permits }) => held.keep(permits),
-  release: async ({ kind, completed }) => {
+  release: async ({ kind, completed, data }) => {
     if (held.kind === "inside") await held.release({ kind, completed });
-    else await held.release(completed ? { completed } : {});
+    else await held.release({ ...(completed && { completed }), ...(data && { data }) });
   },
   break: breakOne,
 };

@@ -143,7 +143,7 @@ def release(order):
         held.end(succeeds=order["kind"] == "lead" or bool(order.get("completed")))
         held.outcome()
     else:
-        held.release(**({"completed": order["completed"]} if order.get("completed") else {}))
+        held.release(**{name: order[name] for name in ("completed", "data") if order.get(name)})
 
 
 def break_one(order):

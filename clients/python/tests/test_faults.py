@@ -376,6 +376,23 @@ def test_result_of_a_block_survives_an_undelivered_release(
     assert client.get(key).state == "released"
 
 
+def test_release_tried_again_leaves_what_the_first_left(proxy: Proxy, make_client: MakeClient, key: str) -> None:
+    client = make_client(proxy.url)
+    with client.lock(key, occurrence="2026-11-28T09") as guard:
+        proxy.fault = only("release", Answer(403), 1)
+        with pytest.raises(Forbidden):
+            guard.release(completed="2026-11-28T09", data="the result")
+    lock = client.get(key)
+    assert (lock.state, lock.last_occurrence, lock.data) == ("released", "2026-11-28T09", b"the result")
+
+
+def test_release_that_is_refused_gives_the_lock_back(make_client: MakeClient, key: str) -> None:
+    client = make_client()
+    with pytest.raises(InvalidRequest), client.lock(key, lease=60) as guard:
+        guard.release(completed="2026-11-28T09")
+    assert client.get(key).state == "released"
+
+
 def test_close_goes_on_after_a_failure(proxy: Proxy, make_client: MakeClient, key: str) -> None:
     client = make_client(proxy.url)
     guards = [client.acquire(f"{key}-{number}").granted() for number in range(4)]

@@ -191,7 +191,7 @@ def holder_event(given: Line) -> HolderEvent[str]:
         case "warn-at":
             return WarnAt(given["leftMs"])
         case "untold":
-            return Untold(given["sent"], given["mayApply"])
+            return Untold(given["sent"], given["mayApply"], given["stores"])
         case "returned":
             end = given["end"]
             return Returned(WasLost(end["reason"]) if end["type"] == "lost" else end["type"])

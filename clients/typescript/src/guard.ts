@@ -84,7 +84,11 @@ export class Guard extends Holding<Change> {
       ...completionOf(options),
       ...toWire(options.data),
     };
-    return this.releaseBy((sendOptions) => this.#host.service.ask("release", request, sendOptions), options.signal);
+    const leaving = {
+      send: (sendOptions: SendOptions) => this.#host.service.ask("release", request, sendOptions),
+      stores: options.data !== undefined || options.completed !== undefined,
+    };
+    return this.releaseBy(leaving, options.signal);
   }
 
   override toJSON(): Record<string, unknown> {

@@ -100,9 +100,10 @@ export type Event<Change> =
   | { readonly type: "warn-at"; readonly left: number | undefined }
   /**
    * A try of the release, which was sent then, has no answer that tells its end. The next try, or `returned`, follows.
-   * `mayApply`: it may be carried out all the same.
+   * `mayApply`: it may be carried out all the same. `stores`: it stores data or a completed occurrence, of which only an
+   * answer tells.
    */
-  | { readonly type: "untold"; readonly sent: number; readonly mayApply: boolean }
+  | { readonly type: "untold"; readonly sent: number; readonly mayApply: boolean; readonly stores: boolean }
   | { readonly type: "returned"; readonly end: Return }
   /** The belief ends for this reason, and what was held is given back. */
   | { readonly type: "revoke"; readonly reason: Reason }
@@ -295,7 +296,8 @@ export class Holder<Change> {
       case "untold":
         if (this.#state !== "releasing") return "stale";
         // A release that left later may have met another holder.
-        if (!event.mayApply || this.#suspended !== undefined || event.sent >= this.until) return "still-to-give-back";
+        if (!event.mayApply || event.stores || this.#suspended !== undefined || event.sent >= this.until)
+          return "still-to-give-back";
         this.#mayBeGivenBack = true;
         return "may-be-given-back";
       case "returned":

@@ -129,6 +129,13 @@ interface Released {
   readonly wanted?: boolean;
 }
 
+/** A release. */
+interface Leaving {
+  readonly send: (sendOptions: SendOptions) => Promise<Released>;
+  /** Whether it stores data or a completed occurrence. */
+  readonly stores: boolean;
+}
+
 /** The parts of a client that a guard needs. */
 export interface GuardHost {
   readonly service: Service;
@@ -229,6 +236,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   readonly #ended = new AbortController();
   readonly #lostController = new AbortController();
   #released: Promise<ReleaseOutcome> | undefined;
+  /** What a release leaves that has begun. */
+  #leaving: Leaving | undefined;
   /** The turn in the client's line, which ends with the hold. */
   #place: Turn | undefined;
   readonly #ownerName: string;
@@ -377,12 +386,15 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    */
   abstract release(options?: { signal?: AbortSignal | undefined }): Promise<ReleaseOutcome>;
 
-  /** @internal */
-  protected releaseBy(
-    send: (sendOptions: SendOptions) => Promise<Released>,
-    signal: AbortSignal | undefined,
-  ): Promise<ReleaseOutcome> {
-    this.#released ??= this.#release(send, signal);
+  /**
+   * Releases. A later call, after a failure, leaves what the first call would have left, which may have been carried
+   * out; but not after a refusal.
+   *
+   * @internal
+   */
+  protected releaseBy(leaving: Leaving, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+    this.#leaving ??= leaving;
+    this.#released ??= this.#release(this.#leaving, signal);
     return this.#released;
   }
 
@@ -470,16 +482,13 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     return `Guard ${inspect(this.toJSON(), options)}`;
   }
 
-  async #release(
-    send: (sendOptions: SendOptions) => Promise<Released>,
-    signal: AbortSignal | undefined,
-  ): Promise<ReleaseOutcome> {
+  async #release(leaving: Leaving, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
     const { runtime, guards } = this.#context;
     const giveBack = this.#step({ type: "release" });
     if (giveBack === undefined) throw this.#notHeld();
     this.#end(new LockLostError(this.key, "released", "It was released."));
     try {
-      const trying = (sendOptions: SendOptions): Promise<Released> => this.#tryRelease(send, sendOptions);
+      const trying = (sendOptions: SendOptions): Promise<Released> => this.#tryRelease(leaving, sendOptions);
       const { outcome, wanted } = await retrying(runtime, trying, { lease: giveBack.lease, signal });
       this.#step({ type: "returned", end: { type: "done" } });
       this.#context.releases.released(this.key, this.sortKey, wanted ?? false, runtime.now());
@@ -501,16 +510,14 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
     }
   }
 
-  async #tryRelease(
-    send: (sendOptions: SendOptions) => Promise<Released>,
-    sendOptions: SendOptions,
-  ): Promise<Released> {
+  async #tryRelease({ send, stores }: Leaving, sendOptions: SendOptions): Promise<Released> {
     const sent = this.#now();
     try {
       return await send(sendOptions);
     } catch (error) {
       const arrives = releaseMayApply(error);
-      if (arrives !== undefined) this.#step({ type: "untold", sent, mayApply: arrives });
+      if (arrives !== undefined) this.#step({ type: "untold", sent, mayApply: arrives, stores });
+      else if (error instanceof InvalidRequestError) this.#leaving = undefined;
       throw error;
     }
   }

@@ -166,11 +166,9 @@ export class PermitGuard extends Holding<Change> {
 
   release({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ReleaseOutcome> {
     const { key, sortKey, leaseId } = this;
-    return this.releaseBy(
-      (sendOptions) =>
-        this.#host.service.ask("semaphore-release", { key, sortKey, leaseId, version: undefined }, sendOptions),
-      signal,
-    );
+    const request = { key, sortKey, leaseId, version: undefined };
+    const send = (sendOptions: SendOptions) => this.#host.service.ask("semaphore-release", request, sendOptions);
+    return this.releaseBy({ send, stores: false }, signal);
   }
 
   override toJSON(): Record<string, unknown> {

@@ -569,6 +569,27 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     assert.equal(await guard.release(), "released");
   });
 
+  test("release that is tried again leaves what the first left", async () => {
+    await using parts = await throughProxy();
+    const { proxy, client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key, { occurrence: "2026-11-28T09" }));
+    proxy.fault = firstTimes(1, "release", { status: 403, body: "{}" });
+    await assert.rejects(guard.release({ completed: "2026-11-28T09", data: "the result" }), ForbiddenError);
+    assert.equal(await guard.release(), "released");
+    const lock = await client.get(key);
+    assert.deepEqual([lock?.lastOccurrence, new TextDecoder().decode(lock?.data)], ["2026-11-28T09", "the result"]);
+  });
+
+  test("refused release is tried again without what was refused", async () => {
+    await using parts = await throughProxy();
+    const { client } = parts;
+    const key = freshKey();
+    const guard = guardOf(await client.tryAcquire(key));
+    await assert.rejects(guard.release({ completed: "2026-11-28T09" }), InvalidRequestError);
+    assert.equal(await guard.release(), "released");
+  });
+
   test("failed release hides neither error nor result of the body", async () => {
     const failures: { error: unknown; guard: Holding }[] = [];
     await using parts = await throughProxy({ onReleaseError: (error, guard) => failures.push({ error, guard }) });

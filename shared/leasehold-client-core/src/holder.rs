@@ -157,6 +157,8 @@ pub enum Event<R> {
         sent: Duration,
         /// Whether it may be carried out all the same.
         may_apply: bool,
+        /// Whether it stores data or a completed occurrence, of which only an answer tells.
+        stores: bool,
     },
     /// The release came to an end.
     Returned(Return),
@@ -374,7 +376,8 @@ branches! {
     GaveBack = "gave-back",
     /// A try of the release has no answer, and may be carried out.
     MayBeGivenBack = "may-be-given-back",
-    /// A try of the release has no answer. It was not carried out, or left after the lease.
+    /// A try of the release has no answer. It was not carried out, left after the lease, or stores what only an answer
+    /// may tell as stored.
     StillToGiveBack = "still-to-give-back",
     /// The release tells of a loss, which an earlier try without an answer explains.
     WasGivenBack = "was-given-back",
@@ -649,9 +652,9 @@ impl<R: Clone> Holder<R> {
                 Branch::GivesBackAgain
             }
             Event::Release => Branch::NothingToGiveBack,
-            Event::Untold { sent, may_apply } if self.state == State::Releasing => {
+            Event::Untold { sent, may_apply, stores } if self.state == State::Releasing => {
                 // A release that left later may have met another holder.
-                if !may_apply || self.suspended.is_some() || sent >= self.until {
+                if !may_apply || stores || self.suspended.is_some() || sent >= self.until {
                     return Branch::StillToGiveBack;
                 }
                 self.may_be_given_back = true;

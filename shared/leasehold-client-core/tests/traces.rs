@@ -90,7 +90,11 @@ fn event(given: &Value) -> Event<String> {
         "tick" => Event::Tick,
         "warn-at" => Event::WarnAt { left: optional(&given["leftMs"]) },
         "release" => Event::Release,
-        "untold" => Event::Untold { sent: ms(&given["sent"]), may_apply: is_true(&given["mayApply"]) },
+        "untold" => Event::Untold {
+            sent: ms(&given["sent"]),
+            may_apply: is_true(&given["mayApply"]),
+            stores: is_true(&given["stores"]),
+        },
         "returned" => Event::Returned(match given["end"]["type"].as_str() {
             Some("done") => Return::Done,
             Some("lost") => Return::Lost { reason: reason(&given["end"]["reason"]) },

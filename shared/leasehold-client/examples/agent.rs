@@ -49,7 +49,16 @@ struct Order {
     once: bool,
     occurrence: Option<String>,
     completed: Option<String>,
+    data: Option<String>,
     pick: usize,
+}
+
+impl Order {
+    fn release(&self) -> Release {
+        let release = Release::new();
+        let release = self.completed.iter().fold(release, Release::completed);
+        self.data.iter().fold(release, |release, data| release.data(data.as_bytes()))
+    }
 }
 
 enum Held {
@@ -200,19 +209,18 @@ impl Agent {
             }
             ("renew", _, Some(Held::Lock(guard))) => guard.renew().await?,
             ("keep", _, Some(Held::Permits(guard))) => guard.keep(order.permits).await?,
-            ("release", _, held) => match (held.take(), &order.completed) {
-                (Some(Held::Lock(guard)), Some(done)) => {
-                    guard.release_with(Release::new().completed(done)).await?;
+            ("release", _, held) => match held.take() {
+                Some(Held::Lock(guard)) => drop(guard.release_with(order.release()).await?),
+                Some(Held::Permits(guard)) => drop(guard.release().await?),
+                Some(Held::All(guard)) => drop(guard.release().await?),
+                Some(Held::Inside(inside)) => {
+                    match inside.end(order.kind == "lead" || order.completed.is_some()).await {
+                        Ok(()) => {}
+                        Err(Some(error)) => return Err(error),
+                        Err(None) => return Ok(json!({ "error": "Unfinished" })),
+                    }
                 }
-                (Some(Held::Lock(guard)), None) => drop(guard.release().await?),
-                (Some(Held::Permits(guard)), _) => drop(guard.release().await?),
-                (Some(Held::All(guard)), _) => drop(guard.release().await?),
-                (Some(Held::Inside(inside)), done) => match inside.end(order.kind == "lead" || done.is_some()).await {
-                    Ok(()) => {}
-                    Err(Some(error)) => return Err(error),
-                    Err(None) => return Ok(json!({ "error": "Unfinished" })),
-                },
-                (None, _) => {}
+                None => {}
             },
             ("break", ..) => return self.break_one(order).await,
             _ => {}

@@ -695,15 +695,28 @@ impl Client {
             let lease = Arc::clone(&releasing.lease);
             let of = Some(lease.duration());
             let remote = client.remote();
-            let send = |left| lease.release(remote.release(lease.subject, &lease.key, &lease.id, &release, of, left));
-            let result = persist(until, send).await;
+            let send = async |release: &Release, left| {
+                let request = remote.release(lease.subject, &lease.key, &lease.id, release, of, left);
+                lease.release(request, release.stores()).await
+            };
+            let (result, refusal) = match persist(until, |left| send(&release, left)).await {
+                // The guard is gone: the lock is released without what was refused.
+                Err(error) if release.stores() && matches!(error.kind(), ErrorKind::InvalidRequest { .. }) => {
+                    let plain = Release { fencing_token: release.fencing_token, ..Release::new() };
+                    (persist(until, |left| send(&plain, left)).await, Some(error))
+                }
+                result => (result, None),
+            };
             if let (Some(at), Ok(answer)) = (released_at, &result) {
                 client.memory().released_at(&lease.key, at, answer.wanted);
             }
             // The turn passes on, to a waiter who reads that note.
             let was_given_back = lease.returned(&result);
-            let result =
-                if was_given_back { Ok(Released::Replayed) } else { result.map(|answer| answer.outcome.into()) };
+            let result = match refusal {
+                Some(refusal) => Err(refusal),
+                None if was_given_back => Ok(Released::Replayed),
+                None => result.map(|answer| answer.outcome.into()),
+            };
             releasing.has_ended = true;
             if let Err(Err(error)) = reply.send(result) {
                 tracing::warn!(key = %lease.key, %error, "the lock could not be released");

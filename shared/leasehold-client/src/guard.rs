@@ -142,6 +142,11 @@ impl Release {
         self
     }
 
+    /// Whether it stores data or a completed occurrence.
+    pub(crate) fn stores(&self) -> bool {
+        self.data.is_some() || self.completed.is_some()
+    }
+
     /// Checks the limits of the service.
     ///
     /// # Errors
@@ -312,8 +317,9 @@ impl Guard {
     /// changes the row.
     ///
     /// # Errors
-    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service would refuse, in which
-    /// case the lock is released without the data.
+    /// As [`Guard::release`]; [`crate::ErrorKind::InvalidRequest`] for data that the service refuses, or an occurrence
+    /// that does not run, in which case the lock is released without them. [`crate::ErrorKind::Lost`] also where the
+    /// lock was perhaps released, and no answer tells that the data, or the occurrence, was stored.
     pub async fn release_with(self, release: Release) -> Result<Released, Error> {
         release.check()?;
         self.give_back(release).await

@@ -372,12 +372,16 @@ impl Lease {
         if self.step(Event::Revoke { reason }) == Branch::Revoked { Ok(()) } else { Err(self.not_held()) }
     }
 
-    /// Carries out one try of the release.
-    pub(crate) async fn release<A>(&self, request: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
+    /// Carries out one try of the release. `stores`: it stores data or a completed occurrence.
+    pub(crate) async fn release<A>(
+        &self,
+        request: impl Future<Output = Result<A, Error>>,
+        stores: bool,
+    ) -> Result<A, Error> {
         let sent = self.now();
         let result = request.await;
         if let Some(may_apply) = result.as_ref().err().and_then(Error::may_apply) {
-            self.step(Event::Untold { sent, may_apply });
+            self.step(Event::Untold { sent, may_apply, stores });
         }
         result
     }

@@ -111,6 +111,10 @@ pub struct World {
     /// The calls that wait.
     calls: Vec<u64>,
     asked: u8,
+    /// The release stores something.
+    stores: bool,
+    /// It was stored.
+    stored: bool,
     /// A try of the release is under way, which left then.
     left: Option<u8>,
     untold: u8,
@@ -186,7 +190,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl World {
-    fn new() -> Option<Self> {
+    fn new(stores: bool) -> Option<Self> {
         let stamp = Stamp { rvn: "v0".into(), now_us: 1_000_000 };
         let request = acquire(HOLDER, Staleness::Never, Some(valid(Sequence::new(1, Some("first".to_owned())))?))?;
         let step = lifecycle::acquire(None, &request, &stamp, &Policy::default()).ok()?;
@@ -197,6 +201,8 @@ impl World {
             now: 0,
             row: Stored(row),
             versions: 0,
+            stores,
+            stored: false,
             holder: Holder::new(terms, grant),
             wake: None,
             open: None,
@@ -296,6 +302,7 @@ impl World {
         let step = lifecycle::release(Some(&self.row.0), &request, &stamp, &Policy::default());
         if step.change.is_some() {
             self.row = Stored(step.row?);
+            self.stored = true;
             self.gave_back |= UNIT * u32::from(self.left?) < self.holder.until();
         }
         Some(match step.answer {
@@ -320,7 +327,7 @@ impl World {
         if may_apply {
             self.first_untold.get_or_insert(left);
         }
-        self.step(Event::Untold { sent: UNIT * u32::from(left), may_apply });
+        self.step(Event::Untold { sent: UNIT * u32::from(left), may_apply, stores: self.stores });
         Some(())
     }
 
@@ -392,7 +399,8 @@ impl Model for Protocol {
     type Action = Happening;
 
     fn init_states(&self) -> Vec<World> {
-        World::new().into_iter().collect()
+        let stores: &[bool] = if self.bounds.untold > 0 { &[false, true] } else { &[false] };
+        stores.iter().filter_map(|stores| World::new(*stores)).collect()
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Happening>) {
@@ -495,7 +503,10 @@ impl Model for Protocol {
                 world.holder.state() != State::Released || world.taken_at.is_none_or(left_before)
             }),
             Property::always("a release of one's own is no loss", |_, world: &World| {
-                !world.gave_back || !matches!(world.holder.state(), State::Lost(_))
+                !world.gave_back || world.stores || !matches!(world.holder.state(), State::Lost(_))
+            }),
+            Property::always("what is told as stored was stored", |_, world: &World| {
+                !world.stores || world.stored || world.holder.state() != State::Released
             }),
             Property::always("every wait ends", |_, world: &World| {
                 let goes_on = world.open.is_some() || world.wake.is_some();

@@ -30,7 +30,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// All facts, each of which the committed traces show.
-    pub(crate) const ALL: [&'static str; 40] = [
+    pub(crate) const ALL: [&'static str; 41] = [
         "somebody waits",
         "a mark is remembered",
         "the last caller by hand leaves in a pause",
@@ -66,6 +66,7 @@ impl Facts {
         "explained by a release from before a suspension",
         "explained by a release of an earlier call",
         "not explained by a release that did not arrive",
+        "not explained by a release that stores something",
         "not explained by a release that left with the end",
         "not explained by a release of a holder that held on",
         "not explained by a release in doubt",
@@ -156,12 +157,13 @@ impl Facts {
         let (until, is_again) = (before.until(), self.branches.contains(&"gives-back-again"));
         let was_suspended =
             self.branches.iter().rev().take_while(|name| **name != "gives-back").any(|name| *name == "suspended");
-        if let Event::Untold { sent, may_apply } = event {
+        if let Event::Untold { sent, may_apply, stores } = event {
             self.untold.insert(match branch {
                 "may-be-given-back" if *sent + MS == until => "explained by a release of the last millisecond",
                 "may-be-given-back" if was_suspended => "explained by a release from before a suspension",
                 "may-be-given-back" => "explained by a release that left within the lease",
                 _ if !may_apply => "not explained by a release that did not arrive",
+                _ if *stores => "not explained by a release that stores something",
                 _ if *sent < until => "not explained by a release in doubt",
                 _ if was_suspended && is_again => "not explained by a release of a later call after a suspension",
                 _ if was_suspended && *sent > until => "not explained by a release between the lease and a suspension",

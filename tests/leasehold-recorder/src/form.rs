@@ -149,8 +149,8 @@ pub(crate) fn holder_event(event: &holder::Event<String>) -> Value {
         Event::Tick => json!({ "type": "tick" }),
         Event::WarnAt { left } => json!({ "type": "warn-at", "leftMs": left.map(ms) }),
         Event::Release => json!({ "type": "release" }),
-        Event::Untold { sent, may_apply } => {
-            json!({ "type": "untold", "sent": ms(*sent), "mayApply": may_apply })
+        Event::Untold { sent, may_apply, stores } => {
+            json!({ "type": "untold", "sent": ms(*sent), "mayApply": may_apply, "stores": stores })
         }
         Event::Returned(end) => json!({ "type": "returned", "end": returned(*end) }),
         Event::Detach => json!({ "type": "detach" }),

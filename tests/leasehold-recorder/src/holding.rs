@@ -64,6 +64,8 @@ struct World {
     holder: Holder<String>,
     draws: Draws,
     trace: Trace,
+    /// The release stores something.
+    stores: bool,
     open: Option<u64>,
     /// Messages get lost from here on.
     down: (Duration, Duration),
@@ -122,6 +124,7 @@ pub fn hold(seed: u64) -> Trace {
         holder: Holder::new(terms, grant),
         draws: Draws::new(seed, 1 << 16),
         trace: Trace { lines: vec![head], branches: BTreeSet::new(), shown: BTreeSet::new() },
+        stores: seed.is_multiple_of(4),
         open: None,
         down: (down, down + outage.unwrap_or_default()),
         behind: Duration::ZERO,
@@ -289,7 +292,8 @@ impl World {
                 let end = end.filter(|_| !is_lost).unwrap_or(Return::Failed);
                 if end == Return::Failed {
                     let may_apply = is_carried_out || self.random.percent(50);
-                    self.plan(answered, Happening::Event(Event::Untold { sent, may_apply }));
+                    let stores = self.stores;
+                    self.plan(answered, Happening::Event(Event::Untold { sent, may_apply, stores }));
                     if self.random.percent(50) {
                         let again = answered + self.delay();
                         self.plan(again, Happening::TryAgain);

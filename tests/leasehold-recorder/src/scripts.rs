@@ -40,7 +40,11 @@ fn superseded(send: u64, sequence: u64) -> Event<String> {
 
 /// A try of the release that left then has no answer.
 fn untold(sent: u32, may_apply: bool) -> Event<String> {
-    Event::Untold { sent: MS * sent, may_apply }
+    Event::Untold { sent: MS * sent, may_apply, stores: false }
+}
+
+fn untold_storing(sent: u32) -> Event<String> {
+    Event::Untold { sent: MS * sent, may_apply: true, stores: true }
 }
 
 fn lost() -> Event<String> {
@@ -135,6 +139,9 @@ fn releases() -> Vec<Script> {
     vec![
         ("release-explains-a-loss", kept, vec![
             (0, Start), (100, Release), (600, untold(100, true)), (700, lost()),
+        ]),
+        ("release-that-stores-explains-no-loss", kept, vec![
+            (0, Start), (100, Release), (600, untold_storing(100)), (700, lost()),
         ]),
         ("release-of-an-earlier-call-explains-a-loss", kept, vec![
             (0, Start), (100, Release), (600, untold(100, true)), (610, Returned(Return::Failed)), (1500, Release),

@@ -66,6 +66,11 @@ class Leaving:
     completed_ttl: float | None = None
     """The seconds for which it is remembered; `None`: for ever."""
 
+    @property
+    def stores(self) -> bool:
+        """Whether it stores data or a completed occurrence."""
+        return self.data is not None or self.completed is not None
+
 
 class Api:
     """Typed requests and answers. `timeout` is in seconds; refusals are raised as `LeaseholdError`s."""

@@ -398,7 +398,7 @@ class BaseGuard(Keeping):
 
     async def release_until(self, deadline: float | None, leaving: Leaving | None = None) -> None:
         """Releases, with retries until the deadline, and at least once. A later call, after a failure, leaves
-        what the first call would have left."""
+        what the first call would have left, which may have been carried out; but not after a refusal."""
         with self._state:
             self._leaving = this = self._leaving or leaving or Leaving()
         while (give_back := self._give_back()) is None:
@@ -440,7 +440,9 @@ class BaseGuard(Keeping):
             was_repeated = isinstance(error, LockLost) and error._was_repeated
             arrives = True if was_repeated else may_apply(end_of(error))
             if arrives is not None:
-                self._step(Untold(sent, arrives))
+                self._step(Untold(sent, arrives, leaving.stores))
+            elif isinstance(error, InvalidRequest):
+                self._leaving = None
             raise
 
     def _give_back(self) -> GiveBack | None:

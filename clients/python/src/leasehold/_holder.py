@@ -138,10 +138,12 @@ class WarnAt:
 @dataclass(frozen=True)
 class Untold:
     """A try of the release, which was sent then, has no answer that tells its end. The next try, or `Returned`,
-    follows. `may_apply`: it may be carried out all the same."""
+    follows. `may_apply`: it may be carried out all the same. `stores`: it stores data or a completed occurrence, of
+    which only an answer tells."""
 
     sent: int
     may_apply: bool
+    stores: bool
 
 
 @dataclass(frozen=True)
@@ -372,9 +374,9 @@ class Holder(Generic[R]):
                 return "gives-back-again"
             case "release":
                 return "nothing-to-give-back"
-            case Untold(sent, may_apply) if self.state == "releasing":
+            case Untold(sent, may_apply, stores) if self.state == "releasing":
                 # A release that left later may have met another holder.
-                if not may_apply or self._suspended is not None or sent >= self.until:
+                if not may_apply or stores or self._suspended is not None or sent >= self.until:
                     return "still-to-give-back"
                 self._may_be_given_back = True
                 return "may-be-given-back"
