@@ -380,7 +380,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
   /**
    * Releases the lock or the permits. Heartbeats end first. May be repeated, also after a failure.
    *
-   * @throws {LockLostError} the lock was lost before; nothing is sent if the loss is known.
+   * @throws {LockLostError} the lock was lost before; nothing is sent if the loss is known. Or no answer tells that the
+   *   data, or the completed occurrence, was stored.
    * @throws {UnavailableError | ThrottledError} no success within 10 s: the lock is free one lease after its last
    *   heartbeat.
    */

@@ -70,7 +70,8 @@ class Guard(Block, BaseLockGuard):
 
         Heartbeats stop first. Tried again for ten seconds; raises `Unavailable` if that did not help (the
         lock is then free one lease after its last heartbeat, and `release` may be called again), and
-        `LockLost` if there was nothing to give back. A second call does nothing.
+        `LockLost` if there was nothing to give back, or if no answer tells that `data` or `completed` was stored. A
+        second call does nothing.
         """
         ttl = seconds_if(completed_ttl, "completed_ttl")
         run(self.release_until(None, Leaving(data, delete, completed, ttl)))

@@ -93,8 +93,8 @@ class Guard(Block, BaseLockGuard):
 
         Heartbeats stop first. Retries for ten seconds, even if the caller is cancelled meanwhile. Raises
         `Unavailable` if no try succeeded: the lock is then free one lease after its last heartbeat, and
-        `release` may be called again. Raises `LockLost` if there was nothing to release. A second call does
-        nothing.
+        `release` may be called again. Raises `LockLost` if there was nothing to release, or if no answer tells
+        that `data` or `completed` was stored. A second call does nothing.
         """
         ttl = seconds_if(completed_ttl, "completed_ttl")
         await self.release_until(None, Leaving(data, delete, completed, ttl))
