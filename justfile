@@ -69,6 +69,10 @@ contend-transactions seconds="60":
 contend-coordination seconds="60":
     scripts/contend.sh coordination {{seconds}}
 
+# The same for occurrences alone, with breaks and faults at every turn.
+contend-occurrences seconds="60":
+    scripts/contend.sh occurrences {{seconds}}
+
 # Drives each client through the same scripted services, and compares what they do.
 services *parts:
     scripts/contend.sh services {{parts}}

@@ -14,8 +14,9 @@
 #   scripts/contend.sh transactions [SECONDS [OPTION…]]    items in transactions
 #   scripts/contend.sh coordination [SECONDS [OPTION…]]    semaphores, queues, elections, occurrences, several locks, jobs;
 #                                                          before them, 40 s of two callers for each lock, who must share it evenly
+#   scripts/contend.sh occurrences [SECONDS [OPTION…]]     the same for occurrences alone, with breaks and faults at every turn
 #
-# These two have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
+# These have two services on one DynamoDB, and a proxy before DynamoDB as well. Their agents carry out one order after
 # the other; transactions_checker.py and coordination_checker.py know the history alone.
 #
 #   scripts/contend.sh checkers                            the tests of the checkers and of the proxy alone
@@ -72,6 +73,10 @@ fi
 test_checkers
 if [[ ${1:-} == coordination ]]; then
     python3 "$root/scripts/nemesis/sharing.py"
+fi
+if [[ ${1:-} == occurrences ]]; then
+    exec python3 "$root/scripts/nemesis/coordination_nemesis.py" "${2:-60}" --only hourly --only once --shells 0 \
+        --breaks 50 --faults 25 "${@:3}"
 fi
 if [[ ${1:-} == transactions || ${1:-} == coordination ]]; then
     exec python3 "$root/scripts/nemesis/$1_nemesis.py" "${@:2}"

@@ -42,7 +42,7 @@ class Gone(Exception):
     """The agent was killed. What it was told to do is done, or not."""
 
 
-def arguments(description):
+def arguments(description, add_more=lambda parser: None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("seconds", nargs="?", type=float, default=60, help="how long (default: 60)")
     parser.add_argument(
@@ -51,11 +51,9 @@ def arguments(description):
     parser.add_argument("--rust", type=int, default=2, help="agents that use the Rust client")
     parser.add_argument("--python", type=int, default=2)
     parser.add_argument("--typescript", type=int, default=2)
-    parser.add_argument(
-        "--shells", type=int, default=3, help="loops of `leasehold run` and `elect` (coordination alone)"
-    )
     parser.add_argument("--faults", type=float, default=8, metavar="PERCENT", help="of requests that a proxy harms")
     parser.add_argument("--keep", metavar="FOLDER", help="copy the history there")
+    add_more(parser)
     args = parser.parse_args()
     args.agents = [(f"{kind}-{number}", COMMANDS[kind]) for kind in COMMANDS for number in range(getattr(args, kind))]
     return args

@@ -31,13 +31,27 @@ PERIOD = 3.0
 """Seconds of an occurrence."""
 BROKEN = ["pool", "fair", "side", "a", "chief", "hourly"]
 """The keys that operators break."""
+PLANS = {
+    "pool": 2,
+    "fair": 4,
+    "page": 1,
+    "several": 2,
+    "several_with_permits": 2,
+    "side": 1,
+    "chief": 1,
+    "lead": 1,
+    "hourly": 1,
+    "once": 1,
+}
+"""What the agents do, and how often: the methods of `Share`."""
 
 
 class Share:
     """What the agents do."""
 
-    def __init__(self, history, rng):
-        self.history, self.rng = history, rng
+    def __init__(self, history, rng, args):
+        self.history, self.rng, self.breaks = history, rng, args.breaks / 100
+        self.plans = {name: often for name, often in PLANS.items() if name in (args.only or PLANS)}
         self.numbers = itertools.count(1)
         self.ends = Counter()
         self.known = set()
@@ -49,33 +63,17 @@ class Share:
         if isinstance(agent, Shell):
             return agent.run(self)
         held = [key for key in BROKEN if self.granted[key]]
-        if held and self.rng.random() < 0.15:
+        if held and self.rng.random() < self.breaks:
             return self.break_one(agent, self.rng.choice(held))
-        plans = [
-            self.pool,
-            self.pool,
-            self.fair,
-            self.fair,
-            self.fair,
-            self.fair,
-            self.page,
-            self.several,
-            self.several,
-            self.several_with_permits,
-            self.several_with_permits,
-            self.side,
-            self.chief,
-            self.lead,
-            self.hourly,
-            self.once,
-        ]
         claim = f"{agent.name}-{next(self.numbers)}"
-        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 30.0} | self.rng.choice(
-            plans
-        )()
+        order = {"do": "acquire", "claim": claim, "lease": self.rng.uniform(1, 3), "wait": 30.0} | self.plan()
         if order["kind"] == "semaphore":
             order |= {"capacity": CAPACITIES[order["keys"][0]], "ticketLease": TICKET}
         return self.hold(agent, claim, order)
+
+    def plan(self):
+        (name,) = self.rng.choices(list(self.plans), list(self.plans.values()))
+        return getattr(self, name)()
 
     def pool(self):
         return {"kind": "semaphore", "keys": ["pool"], "permits": self.rng.choice([1, 1, 2, 3])}
@@ -327,12 +325,18 @@ class Operator(threading.Thread):
         return document if answer.status == 200 else {}
 
 
+def more_arguments(parser):
+    parser.add_argument("--shells", type=int, default=3, help="loops of `leasehold run` and `elect`")
+    parser.add_argument("--only", action="append", choices=PLANS, help="the agents do this alone; may be repeated")
+    parser.add_argument("--breaks", type=float, default=15, metavar="PERCENT", help="of what agents do: they break")
+
+
 def main():
-    args = arguments(__doc__.partition("\n")[0])
+    args = arguments(__doc__.partition("\n")[0], more_arguments)
     rng = random.Random(args.seed)
     print(f"contend: coordination, {args.seconds:g} s, seed {args.seed}", flush=True)
     history = Told()
-    share = Share(history, rng)
+    share = Share(history, rng, args)
     for key, capacity in CAPACITIES.items():
         history.note("operator", "setting", key=key, capacity=capacity)
         history.note("operator", "set", key=key, capacity=capacity)
