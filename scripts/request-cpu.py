@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what a request costs `leasehold serve`, in CPU time and in time, beside an earlier binary and etcd.
 
-Usage: scripts/request-cpu.py OLD NEW [SECONDS]. Needs wrk and etcd. One caller for each key acquires and releases, or
+Usage: scripts/request-cpu.py OLD NEW [SECONDS]. Needs wrk and etcd (apt-get install wrk etcd-server). One caller for each key acquires and releases, or
 locks and unlocks. Prints two tables: microseconds of CPU time for one request, and cycles (two requests) a second. The
 first says more on a machine that others use too.
 """
@@ -9,6 +9,7 @@ first says more on a machine that others use too.
 import itertools
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -84,7 +85,17 @@ def start(folder, old, new):
     process = subprocess.Popen(etcd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     services["etcd"] = (process, 18985, str(folder / "etcd.lua"))
     time.sleep(4)
+    for name, (process, port, _) in services.items():
+        if process.poll() is not None:
+            stop(services)
+            sys.exit(f"{name}: it ended at once; is the port {port} in use?")
     return services
+
+
+def stop(services):
+    for process, _, _ in services.values():
+        process.terminate()
+        process.wait()
 
 
 def table(title, figures):
@@ -98,6 +109,9 @@ def table(title, figures):
 
 def main():
     old, new = (str(Path(path).resolve()) for path in sys.argv[1:3])
+    for tool in ("wrk", "etcd"):
+        if shutil.which(tool) is None:
+            sys.exit(f"there is no {tool}: apt-get install wrk etcd-server")
     seconds = int(sys.argv[3]) if len(sys.argv) > 3 else 3
     with tempfile.TemporaryDirectory() as folder:
         services = start(Path(folder), old, new)
@@ -112,9 +126,7 @@ def main():
             table("microseconds of CPU time for a request", costs)
             table("cycles a second", cycles)
         finally:
-            for process, _, _ in services.values():
-                process.terminate()
-                process.wait()
+            stop(services)
 
 
 if __name__ == "__main__":
