@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measures what a request costs `leasehold serve`, in CPU time and in time, beside an earlier binary and etcd.
 
-Usage: scripts/request-cpu.py OLD NEW [SECONDS]. Needs wrk and etcd (apt-get install wrk etcd-server). One caller for each key acquires and releases, or
-locks and unlocks. Prints two tables: microseconds of CPU time for one request, and cycles (two requests) a second. The
+Usage: scripts/request-cpu.py OLD NEW [SECONDS]. Needs wrk and etcd (apt-get install wrk etcd-server).
+
+One caller for each key acquires and releases, or locks and unlocks. Prints two tables: microseconds of CPU time for one request, and cycles (two requests) a second. The
 first says more on a machine that others use too.
 """
 
