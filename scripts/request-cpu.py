@@ -3,8 +3,8 @@
 
 Usage: scripts/request-cpu.py OLD NEW [SECONDS]. Needs wrk and etcd (apt-get install wrk etcd-server).
 
-One caller for each key acquires and releases, or locks and unlocks. Prints two tables: microseconds of CPU time for one request, and cycles (two requests) a second. The
-first says more on a machine that others use too.
+One caller for each key acquires and releases, or locks and unlocks. Prints two tables: microseconds of CPU time
+for one request, and cycles (two requests) a second. The first says more on a machine that others use too.
 """
 
 import itertools
