@@ -325,7 +325,8 @@ impl Runner<'_> {
     async fn release(&self, grant: Grant, completed: Option<&str>, signals: &mut Signals) {
         let output = &self.common.output;
         let Subject { name, is, was, it_is } = grant.subject();
-        let undone = completed.map_or_else(String::new, |occurrence| format!("; {occurrence} may not be recorded as done"));
+        let undone =
+            completed.map_or_else(String::new, |occurrence| format!("; {occurrence} may not be recorded as done"));
         let free = format!("{it_is} free one lease from now{undone}");
         let released = tokio::select! {
             released = grant.release(completed) => released,
