@@ -386,6 +386,15 @@ def test_release_tried_again_leaves_what_the_first_left(proxy: Proxy, make_clien
     assert (lock.state, lock.last_occurrence, lock.data) == ("released", "2026-11-28T09", b"the result")
 
 
+def test_completion_after_a_plain_release_is_a_loss(make_client: MakeClient, key: str) -> None:
+    client = make_client()
+    with client.lock(key, occurrence="2026-11-28T09") as guard:
+        guard.release()
+        with pytest.raises(LockLost):
+            guard.release(completed="2026-11-28T09")
+    assert client.get(key).last_occurrence is None
+
+
 def test_release_that_is_refused_gives_the_lock_back(make_client: MakeClient, key: str) -> None:
     client = make_client()
     with pytest.raises(InvalidRequest), client.lock(key, lease=60) as guard:

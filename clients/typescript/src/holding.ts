@@ -394,6 +394,8 @@ export abstract class Holding<Change extends object = object> implements AsyncDi
    * @internal
    */
   protected releaseBy(leaving: Leaving, signal: AbortSignal | undefined): Promise<ReleaseOutcome> {
+    // A release has begun that stores nothing.
+    if (leaving.stores && this.#leaving?.stores === false) return Promise.reject(this.#notHeld());
     this.#leaving ??= leaving;
     this.#released ??= this.#release(this.#leaving, signal);
     return this.#released;

@@ -581,6 +581,18 @@ describe("outages and lost answers", { concurrency: 6 }, () => {
     assert.deepEqual([lock?.lastOccurrence, new TextDecoder().decode(lock?.data)], ["2026-11-28T09", "the result"]);
   });
 
+  test("completion after a plain release is a loss", async () => {
+    await using parts = await throughProxy();
+    const { client } = parts;
+    const key = freshKey();
+    const body = async (guard: Holding): Promise<string> => {
+      await guard.release();
+      return "done";
+    };
+    await assert.rejects(client.once(key, "2026-11-28T09", body), LockLostError);
+    assert.equal((await client.get(key))?.lastOccurrence, undefined);
+  });
+
   test("refused release is tried again without what was refused", async () => {
     await using parts = await throughProxy();
     const { client } = parts;

@@ -400,6 +400,8 @@ class BaseGuard(Keeping):
         """Releases, with retries until the deadline, and at least once. A later call, after a failure, leaves
         what the first call would have left, which may have been carried out; but not after a refusal."""
         with self._state:
+            if leaving is not None and leaving.stores and self._leaving is not None and not self._leaving.stores:
+                raise self._error()  # a release has begun that stores nothing
             self._leaving = this = self._leaving or leaving or Leaving()
         while (give_back := self._give_back()) is None:
             if self._holder.state in ("released", "detached"):
